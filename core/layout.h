@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * layout.h - the session's shared-memory file ("the segment"), byte by byte.
+ *
+ * One file per session, on tmpfs, mode 0600, mapped read-write by every
+ * process of the session and read-only by tools that look.  It holds a
+ * header and six tables:
+ *
+ *	groups      the tree: one page counter, limits, claims, events each
+ *	processes   who joined, and whether they are still there
+ *	threads     one sequence number per thread, to tell rest from motion
+ *	lines       the words: who holds how many pages, of which group
+ *	ended       what is remembered of processes that have gone
+ *	records     the log of refusals and kills
+ *
+ * Rules.  Fixed-width types, offsets and indices only, never a pointer.  All
+ * quantities are pages unless the field says otherwise.  A table is found at
+ * header.tables[t].offset, and record i at offset + i * stride, so that a
+ * reader built for a later minor version can step over fields it does not
+ * know and an older one can tell which fields a record reaches.  Fields are
+ * appended, never moved; reserved ones are zero.  The magic is stored last,
+ * with release.  A reader refuses another major version and trusts no index.
+ *
+ * The file is sparse: a table's memory is populated in chunks before its
+ * first use (see mt_segment_back()), because writing into a hole of a full
+ * tmpfs would kill the program with SIGBUS.
+ */
+#ifndef MT_CORE_LAYOUT_H
+#define MT_CORE_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base.h"
+
+/* "MEMTALLY", little endian. */
+#define MT_SEGMENT_MAGIC UINT64_C(0x594c4c41544d454d)
+#define MT_SEGMENT_MAJOR 1
+#define MT_SEGMENT_MINOR 0
+
+/* Limits: any value at or above means "max". */
+#define MT_UNLIMITED  INT64_C(2251799813685247)
+/* One charge is never larger than this. */
+#define MT_CHARGE_MAX (INT64_C(1) << 38)
+
+#define MT_BATCH_DEFAULT 64
+#define MT_BATCH_MAX     65536
+
+#define MT_NONE      UINT32_MAX /* "no such index" */
+#define MT_ROOT      0          /* the group "/" */
+#define MT_DEPTH_MAX 16         /* levels of groups, "/" included */
+#define MT_NAME_MAX  64         /* bytes of one path component, NUL included */
+
+/* What a charged page is.  The order is the order of a line's words. */
+enum mt_kind {
+	MT_HEAP,     /* malloc and its family */
+	MT_ANON,     /* private anonymous mappings */
+	MT_FILE,     /* private writable file mappings */
+	MT_SHMEM,    /* shared anonymous memory, memfd, shm, System V */
+	MT_BRK,      /* brk() by the program itself */
+	MT_EXTERNAL, /* charged through the API */
+	MT_NR_KINDS
+};
+
+/* cgroup v2's memory.events, in its order. */
+enum mt_event {
+	MT_EVENT_LOW,
+	MT_EVENT_HIGH,
+	MT_EVENT_MAX,
+	MT_EVENT_OOM,
+	MT_EVENT_OOM_KILL,
+	MT_EVENT_OOM_GROUP_KILL,
+	MT_NR_EVENTS
+};
+
+enum mt_table_id {
+	MT_GROUPS,
+	MT_PROCESSES,
+	MT_THREADS,
+	MT_LINES,
+	MT_ENDED,
+	MT_RECORDS,
+	MT_NR_TABLES
+};
+
+struct mt_table {
+	uint64_t offset;       /* from the start of the segment */
+	uint32_t stride;       /* bytes of one record, as the writer knows it */
+	uint32_t capacity;     /* records */
+	_Atomic uint32_t high; /* no record at or above has ever been used */
+	_Atomic uint32_t backed; /* records below have memory behind them */
+	_Atomic uint32_t hint;   /* where to look for a free one; a guess */
+	uint32_t reserved;
+};
+
+struct mt_header {
+	_Atomic uint64_t magic; /* stored last; 0 while being made */
+	uint16_t major;
+	uint16_t minor;
+	uint32_t header_size;
+	uint64_t segment_size;     /* readers trust no offset past it */
+	uint32_t page_size;        /* bytes */
+	uint32_t batch;            /* pages a thread charges ahead at most */
+	uint32_t uid;              /* effective user of the creator */
+	uint32_t flags;            /* MT_SESSION_* */
+	uint64_t pid_ns;           /* inode of the creator's pid namespace */
+	uint64_t created_ns;       /* CLOCK_REALTIME */
+	uint64_t boot_ns;          /* CLOCK_BOOTTIME at the same moment */
+	char name[MT_NAME_MAX];    /* of the session */
+	char command[MT_NAME_MAX]; /* what was started in it, for people */
+	uint8_t boot_id[16];       /* of /proc/sys/kernel/random/boot_id */
+
+	/* Written now and then, by anybody. */
+	_Alignas(MT_CACHELINE) _Atomic uint32_t supervisor; /* pid, 0: none */
+	_Atomic uint32_t max_probe; /* longest way to a process slot */
+	_Atomic uint32_t joins;     /* bumped when a process joins; a futex */
+	_Atomic uint32_t nr_live;   /* process slots in use */
+	_Atomic uint64_t processes_total; /* that ever joined */
+	_Atomic uint64_t repairs;         /* pages the audit took back */
+	_Atomic uint64_t reaped;          /* dead processes taken back */
+	_Atomic uint64_t fallbacks; /* charges that went to an ancestor or a
+					 shared word for want of a slot */
+
+	_Alignas(MT_CACHELINE) _Atomic uint64_t auditor; /* see process.h */
+	_Atomic uint64_t gate; /* deadline, CLOCK_MONOTONIC ns; 0: open */
+	_Atomic uint64_t repair_pending; /* audits that found no quiet moment */
+	_Atomic uint64_t ended_seq;      /* next number in the ended table */
+	_Atomic uint64_t record_seq;     /* next number in the record table */
+	uint64_t reserved[3];
+
+	_Alignas(MT_CACHELINE) struct mt_table tables[MT_NR_TABLES];
+};
+
+/* header.flags */
+#define MT_SESSION_BY_PROC   0u /* default groups: /COMM.PID */
+#define MT_SESSION_BY_PROG   1u /* /COMM, shared */
+#define MT_SESSION_BY_NONE   2u /* all in "/" */
+#define MT_SESSION_BY_MASK   3u
+#define MT_SESSION_NO_FOLLOW 4u
+#define MT_SESSION_BACKED    8u /* no holes: fallocated as a whole */
+
+/*
+ * A group, and its page counter.  Grouped by who writes: usage by every
+ * charge below it; claims and peaks when they change; limits and the parent
+ * by an administrator only, though every charge reads them.
+ */
+struct mt_group {
+	_Alignas(MT_CACHELINE) _Atomic int64_t usage; /* stocks included */
+
+	/* Protected usage, published to the parent only when it changes. */
+	_Alignas(MT_CACHELINE) _Atomic int64_t min_usage;
+	_Atomic int64_t low_usage;
+	_Atomic int64_t children_min_usage;
+	_Atomic int64_t children_low_usage;
+	_Atomic int64_t peak;       /* highest committed usage */
+	_Atomic int64_t peak_local; /* since a reader's last reset */
+	_Atomic int64_t emin;       /* effective, as of the last reclaim */
+	_Atomic int64_t elow;
+
+	_Alignas(MT_CACHELINE) _Atomic int64_t min;
+	_Atomic int64_t low;
+	_Atomic int64_t high;
+	_Atomic int64_t max;
+	_Atomic uint32_t parent; /* MT_NONE for "/" */
+	_Atomic uint32_t flags;  /* MT_GROUP_* */
+	_Atomic uint64_t ident;  /* enum mt_group_state in bits 0-3, generation
+				  * in bits 4-23, hash or owner's pid above */
+	_Atomic int64_t dirty_max;
+	uint64_t reserved0;
+
+	_Alignas(MT_CACHELINE) _Atomic uint64_t events[8];       /* subtree */
+	_Alignas(MT_CACHELINE) _Atomic uint64_t events_local[8]; /* own */
+
+	_Alignas(MT_CACHELINE) _Atomic uint64_t stall_us;
+	_Atomic uint64_t repairs; /* pages the audit took back here */
+	_Atomic uint64_t
+		underflows;       /* uncharges that met less than they gave */
+	_Atomic uint64_t drains;  /* pages taken out of stocks below */
+	_Atomic uint64_t failcnt; /* refused attempts, batch and exact */
+	uint64_t reserved1[3];
+
+	_Alignas(MT_CACHELINE) char name[MT_NAME_MAX]; /* last component */
+};
+
+enum mt_group_state {
+	MT_GROUP_FREE,
+	MT_GROUP_CLAIMED,   /* being filled in by the pid in ident */
+	MT_GROUP_CANDIDATE, /* filled in; its name may lose to another's */
+	MT_GROUP_LIVE,
+	MT_GROUP_RETIRING, /* being taken down */
+};
+
+#define MT_GROUP_EXCLUSIVE 1u /* made for one process, which names it */
+#define MT_GROUP_KEEP      2u /* has limits or was asked for: do not retire */
+#define MT_GROUP_OOM_GROUP 4u /* oom.group */
+
+enum mt_process_state {
+	MT_PROC_FREE,
+	MT_PROC_JOINING, /* claimed, being filled in */
+	MT_PROC_LIVE,
+	MT_PROC_REAPING, /* someone takes its pages back */
+};
+
+/*
+ * A process.  @state is one word, so that claim, hand-over and end are each
+ * one compare-and-swap: state in bits 0-7, generation (bumped at each join)
+ * in bits 8-31, the reaper's pid in bits 32-63 while REAPING, else the
+ * process's own pid.
+ */
+struct mt_process {
+	_Alignas(MT_CACHELINE) _Atomic uint64_t state;
+	_Atomic uint32_t home; /* its default group, MT_NONE until made */
+	uint32_t reserved0;
+	_Atomic uint64_t pid_ns;    /* inode of its pid namespace; 0: unknown */
+	_Atomic uint64_t joined_ns; /* CLOCK_BOOTTIME; started no later */
+	_Atomic uint64_t start_ticks; /* field 22 of its stat; 0: not read */
+	char comm[24];                /* as it joined, NUL-terminated */
+
+	/* Charged by its slow paths, stocks included: what the peak is of. */
+	_Alignas(MT_CACHELINE) _Atomic int64_t usage;
+	_Atomic int64_t peak;
+	/* For threads without a slot, and for a signal handler inside an
+	 * operation: operations under way in the high half, begun in the low. */
+	_Atomic uint64_t slotless;
+	_Atomic uint32_t map_file; /* 1: it has a mapping file */
+	uint32_t reserved1;
+	_Atomic uint64_t metadata; /* pages of the allocator's own, uncharged */
+	_Atomic uint64_t parent_pid; /* at join */
+	uint64_t reserved2[2];
+
+	/* The word of last resort, for "/" (order of enum mt_kind). */
+	_Alignas(MT_CACHELINE) _Atomic uint64_t word[8];
+};
+
+/*
+ * A thread.  @seq is even at rest and odd inside an operation that touches a
+ * counter; it is never reset, so that a slot's next owner cannot be mistaken
+ * for its last.  While it is odd, @op says what is being done, for a reaper.
+ */
+struct mt_thread {
+	_Alignas(MT_CACHELINE) _Atomic uint64_t ident; /* process slot + 1 in
+							  bits 32-63, tid */
+	_Atomic uint64_t seq;
+	_Atomic int64_t op_pages;   /* > 0 charge, < 0 uncharge, 0: none */
+	_Atomic uint32_t op_group;  /* where it entered the tree */
+	_Atomic uint32_t op_levels; /* levels it is done with */
+	uint64_t reserved[4];
+};
+
+/*
+ * A line: the words of one (thread, group), or of one (process, group) for
+ * the totals of its ended threads and for threads without a slot.
+ *
+ * A word is `used` (signed) in bits 24-63 and `stock` in bits 0-23, changed
+ * by compare-and-swap only, by anyone.
+ */
+struct mt_line {
+	_Alignas(MT_CACHELINE) _Atomic uint64_t ident; /* mt_line_ident() */
+	uint64_t reserved;
+	_Atomic uint64_t word[MT_NR_KINDS];
+};
+
+/* Bits of a line's identity; 0 is a free line. */
+#define MT_LINE_USED (UINT64_C(1) << 63)
+
+static inline uint64_t mt_line_ident(uint32_t process, uint32_t thread,
+				     uint32_t group)
+{
+	/* thread MT_NONE: the process's own line */
+	return MT_LINE_USED | (uint64_t)(process & 0xfffff) << 40 |
+	       (uint64_t)((thread + 1) & 0xfffff) << 20 | (group & 0xfffff);
+}
+
+static inline uint32_t mt_line_process(uint64_t ident)
+{
+	return (ident >> 40) & 0xfffff;
+}
+
+static inline uint32_t mt_line_thread(uint64_t ident)
+{
+	return (((ident >> 20) & 0xfffff) ? ((ident >> 20) & 0xfffff) - 1
+					  : MT_NONE);
+}
+
+static inline uint32_t mt_line_group(uint64_t ident)
+{
+	return ident & 0xfffff;
+}
+
+static inline int64_t mt_word_used(uint64_t word)
+{
+	return (int64_t)word >> 24;
+}
+
+static inline int64_t mt_word_stock(uint64_t word)
+{
+	return (int64_t)(word & 0xffffff);
+}
+
+static inline uint64_t mt_word(int64_t used, int64_t stock)
+{
+	return (uint64_t)used << 24 | (uint64_t)stock;
+}
+
+/* What is remembered of a process: the 64 with the highest peaks. */
+struct mt_ended {
+	_Alignas(MT_CACHELINE) _Atomic uint64_t seq; /* odd while written */
+	uint32_t pid;
+	uint32_t how;  /* MT_ENDED_* */
+	uint64_t peak; /* pages */
+	uint64_t left; /* pages it held when it was taken back */
+	char comm[24];
+	_Atomic uint64_t claim;  /* writer's pid while written */
+	char group[MT_NAME_MAX]; /* last component of its default group */
+	uint64_t ended_ns;       /* CLOCK_REALTIME, when it was noticed */
+	uint64_t reserved[7];
+};
+
+#define MT_ENDED_EXITED 0u /* no longer there; how is not known */
+#define MT_ENDED_KILLED 1u /* by a signal, as the supervisor saw */
+#define MT_ENDED_EXECED 2u /* replaced its program; same pid goes on */
+
+struct mt_record {
+	_Alignas(MT_CACHELINE) _Atomic uint64_t seq; /* number + 1; 0: empty or
+							being written */
+	uint64_t time_ns;                            /* CLOCK_REALTIME */
+	uint32_t event;                              /* enum mt_event */
+	uint32_t group; /* the group that refused, threw or killed */
+	uint32_t pid;
+	uint32_t tid;
+	uint64_t pages; /* what was asked for */
+	uint64_t usage; /* of the group, then */
+	uint64_t limit; /* of the group, then */
+	char comm[16];  /* of the process */
+	char path[128]; /* of the group; cut in front when longer */
+	uint64_t reserved[8];
+};
+
+_Static_assert(sizeof(_Atomic uint64_t) == 8 && ATOMIC_LLONG_LOCK_FREE == 2,
+	       "segment: 64-bit atomics need locks here");
+_Static_assert(sizeof(struct mt_table) == 32, "segment: table");
+_Static_assert(offsetof(struct mt_header, segment_size) == 16, "header");
+_Static_assert(offsetof(struct mt_header, name) == 64, "header: name");
+_Static_assert(offsetof(struct mt_header, boot_id) == 192, "header: boot_id");
+_Static_assert(offsetof(struct mt_header, supervisor) == 256, "header");
+_Static_assert(offsetof(struct mt_header, auditor) == 320, "header: auditor");
+_Static_assert(offsetof(struct mt_header, tables) == 384, "header: tables");
+_Static_assert(sizeof(struct mt_header) == 576, "header: size");
+_Static_assert(offsetof(struct mt_group, min_usage) == 64, "group: claims");
+_Static_assert(offsetof(struct mt_group, min) == 128, "group: limits");
+_Static_assert(offsetof(struct mt_group, ident) == 168, "group: ident");
+_Static_assert(offsetof(struct mt_group, events) == 192, "group: events");
+_Static_assert(offsetof(struct mt_group, stall_us) == 320, "group: stall");
+_Static_assert(offsetof(struct mt_group, name) == 384, "group: name");
+_Static_assert(sizeof(struct mt_group) == 448, "group: size");
+_Static_assert(offsetof(struct mt_process, usage) == 64, "process: usage");
+_Static_assert(offsetof(struct mt_process, word) == 128, "process: word");
+_Static_assert(sizeof(struct mt_process) == 192, "process: size");
+_Static_assert(sizeof(struct mt_thread) == 64, "thread: size");
+_Static_assert(offsetof(struct mt_line, word) == 16, "line: words");
+_Static_assert(sizeof(struct mt_line) == 64, "line: size");
+_Static_assert(sizeof(struct mt_ended) == 192, "ended: size");
+_Static_assert(sizeof(struct mt_record) == 320, "record: size");
+
+#endif

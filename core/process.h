@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * process.h - who takes part: joining, dying, and taking back what the dead
+ * held.
+ *
+ * Who is dead.  The pid is gone; or it is a zombie without a living thread;
+ * or it belongs to a process that started after the slot was taken (pids are
+ * reused).  Only a process of the same pid namespace may judge by pid.
+ *
+ * A slot is found by its pid: linear probing from pid modulo the capacity,
+ * never further than header.max_probe.  So joining costs the same with one
+ * process as with a thousand.
+ */
+#ifndef MT_CORE_PROCESS_H
+#define MT_CORE_PROCESS_H
+
+#include "core/task.h"
+
+/* The facts a process joins with. */
+struct mt_process_facts {
+	uint32_t pid;    /* in its own namespace */
+	uint64_t pid_ns; /* inode of /proc/self/ns/pid; 0: unknown */
+	uint64_t now_ns; /* CLOCK_BOOTTIME */
+	uint32_t parent_pid;
+	char comm[16];
+};
+
+/* Read this process's facts. */
+void mt_process_facts(struct mt_process_facts *ret_facts);
+
+/**
+ * mt_process_join - take a slot
+ * @ret_process: its index
+ *
+ * A slot that this pid holds already is its own from before an exec, or a
+ * dead namesake's: what it held is taken back first.
+ *
+ * Return: 0, or -ENOSPC.
+ */
+int mt_process_join(struct mt_session *session,
+		    const struct mt_process_facts *facts,
+		    uint32_t *ret_process);
+
+/**
+ * mt_process_make_home - make a process's default group
+ *
+ * By the session's flags: /COMM.PID, /COMM, or "/" itself; @path, if not
+ * NULL, overrides.  Stores it in the slot.
+ *
+ * Return: the group; an ancestor when it can't be had.
+ */
+uint32_t mt_process_make_home(struct mt_session *session, uint32_t process,
+			      const char *path);
+
+/* The slot in which @pid of namespace @pid_ns lives, or MT_NONE. */
+uint32_t mt_process_find(struct mt_session *session, uint32_t pid,
+			 uint64_t pid_ns);
+
+enum mt_life { MT_ALIVE, MT_DEAD, MT_CANNOT_TELL };
+
+/* Is the process in this slot there?  @pid_ns: the caller's own. */
+enum mt_life mt_process_life(struct mt_session *session, uint32_t process,
+			     uint64_t pid_ns);
+
+/**
+ * mt_process_reap - take back what a dead process held
+ * @how: MT_ENDED_*
+ *
+ * The caller has seen that it is dead.  Any number of callers at once are
+ * harmless; one of them does it.  Frees the slot and retires its group.
+ *
+ * Return: true if this call did it.
+ */
+bool mt_process_reap(struct mt_session *session, uint32_t process,
+		     uint32_t how);
+
+/**
+ * mt_process_reap_dead - reap every process seen dead
+ * @pid_ns: the caller's own
+ * @most: look at no more than this many live slots (they go round)
+ *
+ * Return: how many were reaped.
+ */
+unsigned mt_process_reap_dead(struct mt_session *session, uint64_t pid_ns,
+			      unsigned most);
+
+/* Pages that a process holds, stocks left out: all kinds, or one. */
+int64_t mt_process_charged(struct mt_session *session, uint32_t process);
+int64_t mt_process_charged_kind(struct mt_session *session, uint32_t process,
+				enum mt_kind kind);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * account.h - what the hooks call to charge: this process's and this thread's
+ * place in the session.
+ *
+ * Safe from the first instruction of the process on: before the shim has
+ * started, pages are noted and charged when it starts; where the segment
+ * can't be had, everything succeeds and nothing is counted.  A forked child
+ * joins by itself at its first charge.
+ */
+#ifndef MT_PRELOAD_ACCOUNT_H
+#define MT_PRELOAD_ACCOUNT_H
+
+#include "core/task.h"
+
+/* Thread-local storage of the shim must be initial-exec and small. */
+#define MT_TLS __thread __attribute__((tls_model("initial-exec")))
+
+/* Set by a hook, looked at by the wrapper around it; see mt_flags. */
+#define MT_REFUSED 1u /* a charge was refused at mt_refuser */
+#define MT_INSIDE                                                              \
+	2u /* this thread is inside the shim's own start or limit
+			 path: do not enter it again */
+
+/* One byte per thread: the only thing a wrapper tests after each call. */
+extern MT_TLS uint8_t mt_flags;
+/* The refusing group, while MT_REFUSED is set. */
+extern MT_TLS uint32_t mt_refuser;
+
+/* The process's default group as charges name it, whatever its index in the
+ * segment is at the moment: resolved at each charge. */
+#define MT_HOME (MT_NONE - 1)
+
+/**
+ * mt_account_charge - charge this thread's process
+ * @group: an index, or MT_HOME
+ *
+ * Hook-safe: atomics, and one drain of the stocks below the refuser.
+ *
+ * Return: false when refused: MT_REFUSED is set in mt_flags, mt_refuser says
+ * by whom.
+ */
+bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages);
+
+/* Charge where refusing is impossible. */
+void mt_account_charge_forced(uint32_t group, enum mt_kind kind, int64_t pages);
+
+void mt_account_uncharge(uint32_t group, enum mt_kind kind, int64_t pages);
+
+/* @pages of @from become @to's; no limit is looked at. */
+void mt_account_move(uint32_t from, enum mt_kind from_kind, uint32_t to,
+		     enum mt_kind to_kind, int64_t pages);
+
+/* Pages of the allocator's own (base blocks, internal slices), uncharged. */
+void mt_account_metadata(int64_t pages);
+
+/**
+ * mt_account_round - one round of the limit path, with no lock held
+ * @round: 0 for the first
+ *
+ * Call after a refusal: clears MT_REFUSED, reaps the dead, purges the
+ * process's cached heap pages.  errno is left alone.
+ *
+ * Return: true: try the same call again; false: give up, ENOMEM.
+ */
+bool mt_account_round(unsigned round);
+
+/* Make sure that this process has joined, as far as it can.  Cheap when it
+ * has.  Return: is anything counted? */
+bool mt_account_start(void);
+
+/* The group that this thread's new mappings belong to: MT_HOME, or the one
+ * it has entered. */
+uint32_t mt_account_current(void);
+
+/* Enter a group, MT_HOME to return; the heap follows (heap.h). */
+void mt_account_enter(uint32_t group);
+
+/* Is this the same process image that set @mark?  See mt_account_mark(): a
+ * number that differs between a process and its forked child. */
+uint64_t mt_account_mark(void);
+
+/* The session and this process's slot (MT_NONE: not counted). */
+struct mt_session *mt_account_session(void);
+uint32_t mt_account_process(void);
+
+/* One line on stderr (or in the log file), through write(2): "memtally: ..."
+ * Parts are concatenated; NULL ends. */
+void mt_warn(const char *part, ...) __attribute__((sentinel));
+
+#endif
