@@ -11,7 +11,7 @@
 #ifndef MT_CORE_GROUP_H
 #define MT_CORE_GROUP_H
 
-#include "core/segment.h"
+#include "core/counter.h"
 
 /* A path's component is 1 to 63 bytes without '/' or control characters, and
  * neither "." nor "..". */

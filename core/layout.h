@@ -113,9 +113,9 @@ struct mt_header {
 
 	/* Written now and then, by anybody. */
 	_Alignas(MT_CACHELINE) _Atomic uint32_t supervisor; /* pid, 0: none */
-	_Atomic uint32_t max_probe; /* longest way to a process slot */
-	_Atomic uint32_t joins;     /* bumped when a process joins; a futex */
-	_Atomic uint32_t nr_live;   /* process slots in use */
+	uint32_t reserved0;
+	_Atomic uint32_t joins;   /* bumped when a process joins; a futex */
+	_Atomic uint32_t nr_live; /* process slots in use */
 	_Atomic uint64_t processes_total; /* that ever joined */
 	_Atomic uint64_t repairs;         /* pages the audit took back */
 	_Atomic uint64_t reaped;          /* dead processes taken back */
@@ -236,28 +236,35 @@ struct mt_process {
 /*
  * A thread.  @seq is even at rest and odd inside an operation that touches a
  * counter; it is never reset, so that a slot's next owner cannot be mistaken
- * for its last.  While it is odd, @op says what is being done, for a reaper.
+ * for its last.  While it is odd, @op_pages and @op_at say what is being done,
+ * for a reaper: of a charge, the levels that have it; of an uncharge, those
+ * that have given it or are about to.  Both err on the side that leaves usage
+ * too high by the one level in doubt.  MT_OP_COMMIT: the word may have it, so
+ * that all of it is left to the audit.
  */
 struct mt_thread {
 	_Alignas(MT_CACHELINE) _Atomic uint64_t ident; /* process slot + 1 in
 							  bits 32-63, tid */
 	_Atomic uint64_t seq;
-	_Atomic int64_t op_pages;   /* > 0 charge, < 0 uncharge, 0: none */
-	_Atomic uint32_t op_group;  /* where it entered the tree */
-	_Atomic uint32_t op_levels; /* levels it is done with */
+	_Atomic int64_t op_pages; /* > 0 charge, < 0 uncharge, 0: none */
+	_Atomic uint64_t op_at;   /* levels done << 32 | lowest of them */
 	uint64_t reserved[4];
 };
+
+#define MT_OP_COMMIT UINT64_MAX
 
 /*
  * A line: the words of one (thread, group), or of one (process, group) for
  * the totals of its ended threads and for threads without a slot.
  *
- * A word is `used` (signed) in bits 24-63 and `stock` in bits 0-23, changed
- * by compare-and-swap only, by anyone.
+ * A word is `used` (signed) in bits 24-63, a tag in bits 17-23 and `stock` in
+ * bits 0-16, changed by compare-and-swap only, by anyone.  The tag changes
+ * each time the line gets a new owner, so that nobody who read a word before
+ * can change it after.
  */
 struct mt_line {
 	_Alignas(MT_CACHELINE) _Atomic uint64_t ident; /* mt_line_ident() */
-	uint64_t reserved;
+	_Atomic uint64_t uses; /* how often it was claimed; the tag's source */
 	_Atomic uint64_t word[MT_NR_KINDS];
 };
 
@@ -295,12 +302,13 @@ static inline int64_t mt_word_used(uint64_t word)
 
 static inline int64_t mt_word_stock(uint64_t word)
 {
-	return (int64_t)(word & 0xffffff);
+	return (int64_t)(word & 0x1ffff);
 }
 
-static inline uint64_t mt_word(int64_t used, int64_t stock)
+/* The same word with other contents: its tag is kept. */
+static inline uint64_t mt_word_with(uint64_t word, int64_t used, int64_t stock)
 {
-	return (uint64_t)used << 24 | (uint64_t)stock;
+	return (uint64_t)used << 24 | (word & 0xfe0000) | (uint64_t)stock;
 }
 
 /* What is remembered of a process: the 64 with the highest peaks. */

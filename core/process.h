@@ -7,9 +7,8 @@
  * or it belongs to a process that started after the slot was taken (pids are
  * reused).  Only a process of the same pid namespace may judge by pid.
  *
- * A slot is found by its pid: linear probing from pid modulo the capacity,
- * never further than header.max_probe.  So joining costs the same with one
- * process as with a thousand.
+ * Slots are taken lowest first, so the table in use stays short: looking a
+ * pid up among a thousand costs less than a thousandth of a start.
  */
 #ifndef MT_CORE_PROCESS_H
 #define MT_CORE_PROCESS_H

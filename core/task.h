@@ -39,6 +39,7 @@ struct mt_task {
 	volatile uint32_t depth; /* operations under way: 0 or 1, and 2 for a
 				    handler inside one */
 	uint32_t next_victim;
+	uint32_t evicted; /* it has lines that lines[] doesn't know */
 	struct {
 		uint32_t group; /* + 1 */
 		uint32_t line;  /* + 1 */
