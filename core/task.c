@@ -477,6 +477,16 @@ void mt_task_attach(struct mt_session *session, struct mt_task *task,
 	fetch_add_relaxed(&session->header->fallbacks, 1);
 }
 
+bool mt_task_ensure_line(struct mt_session *session, uint32_t process,
+			 uint32_t group)
+{
+	uint64_t ident = mt_line_ident(process, MT_NONE, group);
+
+	/* "/" has a word in each process's slot. */
+	return group == MT_ROOT || line_find(session, ident) != MT_NONE ||
+	       line_make(session, ident) != MT_NONE;
+}
+
 /*
  * Move what a thread's line holds to its process's.  When the process has no
  * line for that group yet, this one becomes it.

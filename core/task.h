@@ -56,6 +56,11 @@ struct mt_task {
 void mt_task_attach(struct mt_session *session, struct mt_task *task,
 		    uint32_t process, uint32_t tid);
 
+/* Make sure that a process has a line of its own for @group, so that its
+ * threads can charge there whatever becomes of the tables.  Return: has it? */
+bool mt_task_ensure_line(struct mt_session *session, uint32_t process,
+			 uint32_t group);
+
 /* The thread ends: words go to the process's lines, stocks to the tree. */
 void mt_task_detach(struct mt_session *session, struct mt_task *task);
 

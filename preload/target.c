@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * target.c - looking at a program before it is started.
+ *
+ * Runs on the way to exec, perhaps in a vfork child on a borrowed stack: small
+ * buffers, no allocation, system calls only.
+ */
+#include "preload/target.h"
+
+#include <elf.h>
+#include <string.h>
+
+#include "core/base.h"
+#include "core/sys.h"
+
+#if defined(__x86_64__)
+#define OUR_MACHINE EM_X86_64
+#else
+#define OUR_MACHINE EM_AARCH64
+#endif
+
+/* Shebang lines may name scripts: the kernel follows a few. */
+#define SCRIPT_DEPTH 5
+
+static ssize_t read_at(int fd, void *buf, size_t len, uint64_t offset)
+{
+	return mt_syscall4(SYS_pread64, fd, buf, len, offset);
+}
+
+static bool is_runtime_that_must_be_first(const char *name)
+{
+	static const char *const runtimes[] = { "libasan.so", "libtsan.so",
+						"libhwasan.so", "liblsan.so",
+						"libclang_rt." };
+
+	for (size_t i = 0; i < MT_ARRAY_SIZE(runtimes); i++) {
+		if (strncmp(name, runtimes[i], strlen(runtimes[i])) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Where in the file is what will be at address @vaddr? */
+static uint64_t file_offset(const Elf64_Phdr *ph, int n, uint64_t vaddr)
+{
+	for (int i = 0; i < n; i++) {
+		if (ph[i].p_type == PT_LOAD && vaddr >= ph[i].p_vaddr &&
+		    vaddr - ph[i].p_vaddr < ph[i].p_filesz)
+			return vaddr - ph[i].p_vaddr + ph[i].p_offset;
+	}
+	return 0;
+}
+
+static bool needs_sanitizer(int fd, const Elf64_Phdr *ph, int n,
+			    const Elf64_Phdr *dynamic)
+{
+	uint64_t strings = 0;
+	Elf64_Dyn dyn[64];
+	char name[24];
+	ssize_t len;
+	int count;
+
+	len = read_at(fd, dyn, sizeof(dyn), dynamic->p_offset);
+	if (len <= 0)
+		return false;
+	count = (int)MT_MIN((size_t)len, (size_t)dynamic->p_filesz) /
+		(int)sizeof(dyn[0]);
+	for (int i = 0; i < count; i++) {
+		if (dyn[i].d_tag == DT_STRTAB)
+			strings = file_offset(ph, n, dyn[i].d_un.d_ptr);
+	}
+	for (int i = 0; strings && i < count && dyn[i].d_tag != DT_NULL; i++) {
+		if (dyn[i].d_tag != DT_NEEDED)
+			continue;
+		len = read_at(fd, name, sizeof(name) - 1,
+			      strings + dyn[i].d_un.d_val);
+		if (len <= 0)
+			return false;
+		name[len] = '\0';
+		if (is_runtime_that_must_be_first(name))
+			return true;
+	}
+	return false;
+}
+
+static bool elf_objects(int fd, const Elf64_Ehdr *eh)
+{
+	const Elf64_Phdr *dynamic = NULL;
+	Elf64_Phdr ph[16];
+	char interp[64];
+	ssize_t len;
+	int n = MT_MIN((int)eh->e_phnum, 16);
+
+	if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != OUR_MACHINE)
+		return true;
+	if (eh->e_phentsize != sizeof(ph[0]))
+		return false;
+	len = read_at(fd, ph, (size_t)n * sizeof(ph[0]), eh->e_phoff);
+	if (len < (ssize_t)((size_t)n * sizeof(ph[0])))
+		return false;
+	for (int i = 0; i < n; i++) {
+		if (ph[i].p_type == PT_DYNAMIC)
+			dynamic = &ph[i];
+		if (ph[i].p_type != PT_INTERP)
+			continue;
+		len = read_at(fd, interp, sizeof(interp) - 1, ph[i].p_offset);
+		interp[MT_MAX(len, 0)] = '\0';
+		if (strstr(interp, "ld-musl"))
+			return true;
+	}
+	return dynamic && needs_sanitizer(fd, ph, n, dynamic);
+}
+
+/* The interpreter a script names; false if there is none. */
+static bool script_interpreter(const char *text, size_t len, char *path,
+			       size_t size)
+{
+	size_t at = 2;
+	size_t n = 0;
+
+	while (at < len && (text[at] == ' ' || text[at] == '\t'))
+		at++;
+	while (at < len && n < size - 1 && text[at] > ' ')
+		path[n++] = text[at++];
+	path[n] = '\0';
+	return n > 0 && at < len;
+}
+
+/* -1: a script, whose interpreter is now in @path. */
+static int judge(int fd, char *path, size_t size)
+{
+	union {
+		Elf64_Ehdr eh;
+		char text[256];
+	} head;
+	ssize_t len = read_at(fd, &head, sizeof(head), 0);
+
+	if (len < 4)
+		return 0;
+	if (head.text[0] == '#' && head.text[1] == '!')
+		return script_interpreter(head.text, (size_t)len, path, size)
+			       ? -1
+			       : 0;
+	if (len < (ssize_t)sizeof(head.eh) ||
+	    memcmp(head.text, ELFMAG, SELFMAG) != 0)
+		return 0;
+	return elf_objects(fd, &head.eh);
+}
+
+static bool follow(int fd, bool close_it)
+{
+	char path[256];
+	int verdict = judge(fd, path, sizeof(path));
+
+	if (close_it)
+		mt_sys_close(fd);
+	for (int i = 0; verdict < 0 && i < SCRIPT_DEPTH; i++) {
+		fd = mt_sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+		if (fd < 0)
+			return false;
+		verdict = judge(fd, path, sizeof(path));
+		mt_sys_close(fd);
+	}
+	return verdict > 0;
+}
+
+bool mt_target_objects(const char *path)
+{
+	int fd = mt_sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+
+	return fd >= 0 && follow(fd, true);
+}
+
+bool mt_target_objects_fd(int fd)
+{
+	return follow(fd, false);
+}
