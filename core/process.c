@@ -198,6 +198,18 @@ static int64_t empty_ledger(struct mt_session *session, uint32_t index)
 	return total;
 }
 
+/* Its mapping table says where the dead one's memory was: of no use now. */
+static void remove_map_file(struct mt_session *session, uint32_t index,
+			    uint32_t generation)
+{
+	char path[MT_PATH_MAX + MT_MAP_SUFFIX];
+
+	if (!exchange_seq_cst(&session->processes[index].map_file, 0))
+		return;
+	mt_segment_map_path(session, index, generation, path);
+	mt_syscall3(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
 static void write_ended(struct mt_ended *ended,
 			const struct mt_process *process, uint32_t pid,
 			uint32_t how, int64_t left, const char *group)
@@ -304,6 +316,7 @@ static bool take_over(struct mt_session *session, uint32_t index, uint64_t seen,
 	if (!cas_seq_cst(&process->state, &seen, reaping))
 		return false;
 	left = empty_ledger(session, index);
+	remove_map_file(session, index, (uint32_t)GENERATION(reaping));
 	remember(session, index, facts->pid, MT_ENDED_EXECED, left);
 	home = exchange_seq_cst(&process->home, MT_NONE);
 	if (!cas_seq_cst(&process->state, &reaping, joining))
@@ -507,13 +520,14 @@ static bool read_stat(uint32_t pid, struct stat_fields *ret)
 }
 
 enum mt_life mt_process_life(struct mt_session *session, uint32_t index,
-			     uint64_t pid_ns)
+			     uint64_t pid_ns, uint64_t *ret_state)
 {
 	struct mt_process *process = &session->processes[index];
 	uint64_t state = load_acquire(&process->state);
 	struct stat_fields fields = { 0 };
 	uint64_t joined = load_relaxed(&process->joined_ns);
 
+	*ret_state = state;
 	/* JOINING lasts microseconds; its other fields are not there yet. */
 	if (STATE(state) != MT_PROC_LIVE && STATE(state) != MT_PROC_REAPING &&
 	    STATE(state) != MT_PROC_JOINING)
@@ -540,11 +554,11 @@ enum mt_life mt_process_life(struct mt_session *session, uint32_t index,
 	return MT_ALIVE;
 }
 
-bool mt_process_reap(struct mt_session *session, uint32_t index, uint32_t how)
+bool mt_process_reap(struct mt_session *session, uint32_t index, uint64_t seen,
+		     uint32_t how)
 {
 	struct mt_process *process = &session->processes[index];
 	struct mt_table *table = &session->header->tables[MT_PROCESSES];
-	uint64_t seen = load_acquire(&process->state);
 	uint32_t pid = PID(seen);
 	uint64_t reaping;
 	uint32_t home;
@@ -557,6 +571,7 @@ bool mt_process_reap(struct mt_session *session, uint32_t index, uint32_t how)
 	if (seen == reaping || !cas_seq_cst(&process->state, &seen, reaping))
 		return false;
 	left = empty_ledger(session, index);
+	remove_map_file(session, index, (uint32_t)GENERATION(reaping));
 	if (STATE(seen) == MT_PROC_LIVE)
 		remember(session, index, pid, how, left);
 	home = exchange_seq_cst(&process->home, MT_NONE);
@@ -589,8 +604,8 @@ unsigned mt_process_reap_dead(struct mt_session *session, uint64_t pid_ns,
 		    PID(state) == (uint32_t)mt_sys_getpid())
 			continue;
 		looked++;
-		if (mt_process_life(session, i, pid_ns) == MT_DEAD &&
-		    mt_process_reap(session, i, MT_ENDED_EXITED))
+		if (mt_process_life(session, i, pid_ns, &state) == MT_DEAD &&
+		    mt_process_reap(session, i, state, MT_ENDED_EXITED))
 			reaped++;
 	}
 	store_relaxed(&round_robin, high ? (start + n) % high : 0);

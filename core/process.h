@@ -57,21 +57,27 @@ uint32_t mt_process_find(struct mt_session *session, uint32_t pid,
 
 enum mt_life { MT_ALIVE, MT_DEAD, MT_CANNOT_TELL };
 
-/* Is the process in this slot there?  @pid_ns: the caller's own. */
+/**
+ * mt_process_life - is the process in this slot there?
+ * @pid_ns: the caller's own
+ * @ret_state: the slot's state word that was judged, for mt_process_reap()
+ */
 enum mt_life mt_process_life(struct mt_session *session, uint32_t process,
-			     uint64_t pid_ns);
+			     uint64_t pid_ns, uint64_t *ret_state);
 
 /**
  * mt_process_reap - take back what a dead process held
+ * @state: the slot's state word when it was seen dead
  * @how: MT_ENDED_*
  *
- * The caller has seen that it is dead.  Any number of callers at once are
- * harmless; one of them does it.  Frees the slot and retires its group.
+ * Does nothing when the slot has changed since.  Any number of callers at
+ * once are harmless; one of them does it.  Frees the slot, removes its
+ * mapping table and retires its group.
  *
  * Return: true if this call did it.
  */
 bool mt_process_reap(struct mt_session *session, uint32_t process,
-		     uint32_t how);
+		     uint64_t state, uint32_t how);
 
 /**
  * mt_process_reap_dead - reap every process seen dead

@@ -329,6 +329,8 @@ int mt_segment_create(struct mt_session *session, const char *path,
 	ret = fill_file(session, fd, config);
 	if (ret)
 		mt_syscall3(SYS_unlinkat, AT_FDCWD, path, 0);
+	else
+		copy_text(session->path, sizeof(session->path), path);
 	mt_sys_close(fd);
 	return ret;
 }
@@ -397,13 +399,27 @@ int mt_segment_attach(struct mt_session *session, const char *path)
 			      MT_SEGMENT_MAGIC
 		      ? check_shape(base, (uint64_t)st.st_size)
 		      : -EINVAL;
-	if (ret)
+	if (ret) {
 		mt_sys_munmap(base, (size_t)st.st_size);
-	else
+	} else {
 		set_pointers(session, base, (size_t)st.st_size);
+		copy_text(session->path, sizeof(session->path), path);
+	}
 close:
 	mt_sys_close(fd);
 	return ret;
+}
+
+void mt_segment_map_path(const struct mt_session *session, uint32_t process,
+			 uint32_t generation, char *buf)
+{
+	const char *end = buf + MT_PATH_MAX + MT_MAP_SUFFIX;
+	char *at = append(buf, end, session->path);
+
+	at = append(at, end, "@");
+	at = append_number(at, end, process);
+	at = append(at, end, ".");
+	append_number(at, end, generation);
 }
 
 void mt_segment_detach(struct mt_session *session)

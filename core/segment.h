@@ -23,6 +23,7 @@ struct mt_session {
 	struct mt_line *lines;
 	struct mt_ended *ended;
 	struct mt_record *records;
+	char path[MT_PATH_MAX]; /* of the file, as it was opened */
 };
 
 /* What mt_segment_create() is asked for; 0 takes the default. */
@@ -79,6 +80,18 @@ int mt_segment_create(struct mt_session *session, const char *path,
  * -EPROTO a segment of another version; other -errno.
  */
 int mt_segment_attach(struct mt_session *session, const char *path);
+
+/* Bytes that a mapping file's path needs at most, beyond its segment's. */
+#define MT_MAP_SUFFIX 24
+
+/**
+ * mt_segment_map_path - where a process's mapping table is
+ * @buf: MT_PATH_MAX + MT_MAP_SUFFIX bytes
+ *
+ * "SEGMENT@SLOT.GENERATION".
+ */
+void mt_segment_map_path(const struct mt_session *session, uint32_t process,
+			 uint32_t generation, char *buf);
 
 /* Unmap.  Nobody of this process may use @session any more. */
 void mt_segment_detach(struct mt_session *session);
