@@ -53,4 +53,84 @@ struct mt_map_slot {
 	uint64_t reserved[2];
 };
 
+/* The file's header, in front of the slots. */
+struct mt_map_header {
+	_Atomic uint64_t magic; /* stored last */
+	uint16_t major;
+	uint16_t minor;
+	uint32_t header_size;
+	uint32_t stride;
+	uint32_t page_size;
+	uint32_t pid;
+	_Atomic uint32_t high; /* no record at or above was ever used */
+	_Atomic uint32_t uncertain; /* operations that may have been lost */
+	uint32_t reserved0;
+	uint64_t reserved[3];
+};
+
+#define MT_MAP_MAGIC UINT64_C(0x5350414d59544d54)
+#define MT_MAP_MAJOR 1
+
+#define MT_MAP_CAPACITY (1u << 18)
+#define MT_MAP_FILE_SIZE                                                       \
+	(sizeof(struct mt_map_header) +                                        \
+	 MT_MAP_CAPACITY * sizeof(struct mt_map_slot))
+
+/* A record as a plain value. */
+struct mt_range {
+	uint64_t start;
+	uint64_t end;
+	enum mt_map_type type;
+	uint32_t group;
+	uint32_t state;
+	uint64_t object;
+	uint64_t offset;
+};
+
+struct mt_map_node {
+	uint32_t left; /* + 1 */
+	uint32_t right;
+	uint32_t in_tree;
+};
+
+struct mt_map {
+	struct mt_map_header *header;
+	struct mt_map_slot *slots;
+	struct mt_map_node *nodes;
+	uint32_t capacity;
+	uint32_t backed;
+	uint32_t free; /* + 1 */
+	uint32_t root; /* + 1 */
+	uint32_t nr_shmem;
+	uint32_t nr_views;
+	uint64_t page_size;
+	bool shared;
+};
+
+typedef void (*mt_map_account_fn)(void *arg, uint32_t group, enum mt_kind kind,
+				  int64_t pages);
+
+int mt_map_init(struct mt_map *map, const char *path, uint32_t pid);
+void mt_map_finish(struct mt_map *map);
+bool mt_map_kind(const struct mt_range *range, enum mt_kind *ret_kind);
+uint32_t mt_map_detach(struct mt_map *map, uint64_t start, uint64_t end);
+void mt_map_weigh(struct mt_map *map, uint32_t list, mt_map_account_fn fn,
+		  void *arg);
+void mt_map_attach(struct mt_map *map, uint32_t list);
+void mt_map_free(struct mt_map *map, uint32_t list, mt_map_account_fn fn,
+		 void *arg);
+void mt_map_shift(struct mt_map *map, uint32_t list, uint64_t from,
+		  uint64_t to);
+int mt_map_insert(struct mt_map *map, const struct mt_range *range,
+		  mt_map_account_fn fn, void *arg);
+void mt_map_would_account(struct mt_map *map, uint64_t start, uint64_t end,
+			  mt_map_account_fn fn, void *arg);
+void mt_map_protect(struct mt_map *map, uint64_t start, uint64_t end,
+		    bool writable, bool none);
+bool mt_map_next(const struct mt_map *map, uint64_t address,
+		 struct mt_range *ret_range);
+bool mt_map_find(const struct mt_map *map, uint64_t address,
+		 struct mt_range *ret_range);
+void mt_map_rebuild(struct mt_map *map);
+
 #endif

@@ -65,11 +65,6 @@ static char *append_number(char *at, const char *end, uint64_t n)
 	return append(at, end, d);
 }
 
-static uint64_t page_size(void)
-{
-	return getauxval(AT_PAGESZ);
-}
-
 static uint32_t effective_uid(void)
 {
 	return (uint32_t)mt_syscall0(SYS_geteuid);
@@ -220,7 +215,7 @@ static void fill_header(struct mt_header *header,
 	header->minor = MT_SEGMENT_MINOR;
 	header->header_size = sizeof(*header);
 	header->segment_size = size;
-	header->page_size = (uint32_t)page_size();
+	header->page_size = (uint32_t)mt_page_size();
 	header->batch = config->batch ? config->batch : MT_BATCH_DEFAULT;
 	header->uid = effective_uid();
 	header->flags |= config->flags;
@@ -252,7 +247,7 @@ static void make_root(struct mt_session *session)
 static int back_first(struct mt_session *session, int fd)
 {
 	void *base = session->header;
-	int ret = mt_sys_madvise(base, page_size(), MADV_POPULATE_WRITE);
+	int ret = mt_sys_madvise(base, mt_page_size(), MADV_POPULATE_WRITE);
 
 	if (ret == -EINVAL) {
 		/* Before Linux 5.14: the whole file at once. */
@@ -441,7 +436,7 @@ bool mt_segment_back(struct mt_session *session, enum mt_table_id id,
 		     uint32_t index)
 {
 	struct mt_table *table = &session->header->tables[id];
-	uint64_t mask = ~(page_size() - 1);
+	uint64_t mask = ~(mt_page_size() - 1);
 	uint32_t backed = load_acquire(&table->backed);
 	uint64_t first;
 	uint64_t last;

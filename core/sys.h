@@ -13,6 +13,7 @@
 #include <linux/futex.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
@@ -124,6 +125,12 @@ static inline int mt_sys_gettid(void)
 static inline int mt_sys_kill(int pid, int sig)
 {
 	return (int)mt_syscall2(SYS_kill, pid, sig);
+}
+
+/* Bytes of a page; from the auxiliary vector, no system call. */
+static inline size_t mt_page_size(void)
+{
+	return getauxval(AT_PAGESZ);
 }
 
 static inline void mt_sys_yield(void)

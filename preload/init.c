@@ -18,6 +18,7 @@
 #include "preload/account.h"
 #include "preload/exec.h"
 #include "preload/fork.h"
+#include "preload/malloc.h"
 #include "preload/mmap.h"
 #include "preload/thread.h"
 
@@ -114,6 +115,7 @@ static void find_library(void)
 
 __attribute__((constructor(101))) static void load(void)
 {
+	mt_malloc_resolve();
 	mt_mmap_resolve();
 	mt_exec_resolve();
 	mt_thread_resolve();

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+#
+# memtally: everything is built in $(B).  V=1 shows the commands, WERROR=1
+# makes warnings errors, T=word runs only the tests whose names contain it.
+
+B      ?= build
+CC     ?= gcc
+CFLAGS ?= -O2 -g
+PREFIX ?= /usr/local
+Q      := $(if $(filter 1,$(V)),,@)
+say     = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $@)
+
+WARN   := -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
+	  -Wmissing-prototypes $(if $(filter 1,$(WERROR)),-Werror)
+BASE   := -std=gnu17 -D_GNU_SOURCE -I. $(WARN) -fvisibility=hidden \
+	  -fno-omit-frame-pointer -MMD -MP $(CFLAGS) $(SAN)
+# Initial-exec: any other thread-local storage may allocate at first use.
+SHIM   := -fPIC -ftls-model=initial-exec -fno-builtin-malloc \
+	  -fno-builtin-calloc
+CJSON  := $(shell pkg-config --libs libcjson 2>/dev/null || echo -lcjson)
+CHECK  := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
+
+CORE    := $(patsubst %.c,$(B)/%.o,$(wildcard core/*.c))
+PRELOAD := $(patsubst %.c,$(B)/%.o,$(wildcard preload/*.c))
+TOOLS   := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
+UNIT    := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/check_*.c))
+PROGS   := $(patsubst %.c,$(B)/%,$(wildcard tests/preload/*.c))
+BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/*.c))
+STRESS  := $(patsubst %.c,$(B)/%,$(wildcard tests/stress/*.c))
+SOURCES := $(wildcard core/*.[ch] preload/*.[ch] tools/*.[ch] tests/*/*.[ch])
+
+all: deps $(B)/memtally $(B)/libmemtally.so
+
+include preload/jemalloc.mk
+
+$(B)/core/%.o: core/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(BASE) $(SHIM) -c -o $@ $<
+
+$(B)/preload/%.o: preload/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(BASE) $(SHIM) -c -o $@ $<
+
+$(B)/tools/%.o: tools/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(BASE) -c -o $@ $<
+
+$(B)/tests/%.o: tests/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(BASE) -O1 -fno-builtin -pthread -c -o $@ $<
+
+$(B)/libmemtally-core.a: $(CORE)
+	$(call say,AR)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+# The version node is anonymous: a named one silently disables interposition.
+$(B)/libmemtally.so: $(PRELOAD) $(CORE) $(JEMALLOC_O) preload/exports.map
+	$(call say,LD)
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,-z,defs,-z,relro,-z,now \
+		-Wl,-z,nodelete,--hash-style=gnu,-soname,libmemtally.so \
+		-Wl,--version-script=preload/exports.map \
+		-o $@ $(filter %.o,$^)
+
+$(B)/memtally: $(TOOLS) $(B)/libmemtally-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(CJSON)
+
+$(B)/tests/unit/check_%: $(B)/tests/unit/check_%.o $(B)/libmemtally-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(CHECK)
+
+$(B)/tests/stress/%: $(B)/tests/stress/%.o $(B)/libmemtally-core.a
+	$(call say,LD)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^
+
+$(B)/tests/preload/%: $(B)/tests/preload/%.o
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $< -ldl
+
+$(B)/tests/bench/%: $(B)/tests/bench/%.o
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $< -ldl
+
+# What is missing is installed (as root), or named in one line.
+deps:
+	@tests/deps.sh base
+
+check: deps all layers $(UNIT) $(PROGS)
+	@B=$(B) T='$(T)' tests/check.sh
+
+check-programs: all
+	@tests/deps.sh programs
+	@B=$(B) T='$(T)' tests/programs/run.sh
+
+demo: all
+	@B=$(B) tests/demo.sh
+
+bench: all $(BENCHES)
+	@tests/deps.sh bench
+	@B=$(B) BENCH='$(BENCH)' tests/bench/run.sh
+
+stress: all $(STRESS)
+	@for t in $(STRESS); do echo "$$t"; $$t || exit 1; done
+
+# The preload library cannot carry a sanitizer's runtime, which owns malloc.
+asan: deps
+	@CK_FORK=no $(MAKE) --no-print-directory sanitized B=$(B)/asan \
+		SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
+
+tsan: deps
+	@CK_FORK=no $(MAKE) --no-print-directory sanitized B=$(B)/tsan \
+		SAN=-fsanitize=thread
+
+sanitized: $(UNIT) $(B)/memtally
+	@B=$(B) tests/unit.sh
+
+layers: $(B)/libmemtally.so $(B)/libmemtally-core.a $(B)/memtally
+	@B=$(B) tests/layers.sh
+
+# After adding an MT_EXPORT: the list that the linker and `make layers` use.
+exports: $(PRELOAD)
+	@{ echo '{'; echo 'global:'; \
+		tests/exported.sh $(PRELOAD) | sed 's/.*/	&;/'; \
+		echo 'local:'; echo '	*;'; echo '};'; } > preload/exports.map
+
+format:
+	@clang-format -i $(SOURCES)
+
+format-check:
+	@clang-format --dry-run -Werror $(SOURCES)
+
+tidy:
+	@tests/deps.sh tidy
+	@clang-tidy --quiet $(wildcard core/*.c tools/*.c preload/*.c) -- \
+		-std=gnu17 -D_GNU_SOURCE -I. 2>/dev/null
+	@cppcheck --quiet --error-exitcode=1 --inline-suppr -I. \
+		--suppress=missingIncludeSystem -D_GNU_SOURCE core tools
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/memtally
+	install -m 755 $(B)/memtally $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(B)/libmemtally.so $(DESTDIR)$(PREFIX)/lib/memtally/
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/memtally
+	rm -rf $(DESTDIR)$(PREFIX)/lib/memtally
+
+clean:
+	rm -rf $(B)
+
+.PHONY: all deps check check-programs demo bench stress asan tsan sanitized \
+	layers exports format format-check tidy install uninstall clean
+.SECONDARY:
+.DELETE_ON_ERROR:
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * slice.h - spans of address space that serve one owner's heap only.
+ *
+ * Reserved PROT_NONE in multiples of 64 MiB, so that one load from a flat
+ * table tells whose memory a pointer is, and whether it is ours at all.
+ * Handed out front to back and never given back: jemalloc keeps what it got.
+ * Lock-free; raw system calls only; safe in an extent hook.
+ */
+#ifndef MT_PRELOAD_SLICE_H
+#define MT_PRELOAD_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base.h"
+
+#define MT_GRANULE_SHIFT 26
+#define MT_GRANULE (UINT64_C(1) << MT_GRANULE_SHIFT)
+#define MT_GRANULES (UINT64_C(1) << (47 - MT_GRANULE_SHIFT))
+
+/* Owners; from MT_OWNER_GROUPS on, one for each other group. */
+enum {
+	MT_OWNER_NONE,	   /* not ours */
+	MT_OWNER_MIXED,	   /* look closer: mt_slice_owner_slow() */
+	MT_OWNER_INTERNAL, /* jemalloc's own, uncharged */
+	MT_OWNER_HOME,
+	MT_OWNER_GROUPS,
+};
+#define MT_OWNERS 1004
+
+extern uint16_t mt_slice_owners[MT_GRANULES];
+
+uint32_t mt_slice_owner_slow(uintptr_t address);
+
+static inline uint32_t mt_slice_owner(const void *p)
+{
+	uintptr_t granule = (uintptr_t)p >> MT_GRANULE_SHIFT;
+	uint32_t owner;
+
+	if (unlikely(granule >= MT_GRANULES))
+		return MT_OWNER_NONE;
+	owner = mt_slice_owners[granule];
+	if (unlikely(owner == MT_OWNER_MIXED))
+		return mt_slice_owner_slow((uintptr_t)p);
+	return owner;
+}
+
+/**
+ * mt_slice_take - address space for @owner
+ * @size, @align: bytes; multiples of the page size, @align a power of two
+ *
+ * Readable and writable, not populated, not charged.  NULL when the address
+ * space is exhausted or limited.
+ */
+void *mt_slice_take(uint32_t owner, size_t size, size_t align);
+
+/* Were both handed out from one reservation? */
+bool mt_slice_same_run(const void *a, const void *b);
+
+/**
+ * mt_slice_pay - note that this process paid for a range of pages
+ *
+ * The notes are wiped in a forked child: what its parent paid is not the
+ * child's to give back.
+ */
+void mt_slice_pay(void *addr, size_t len);
+
+/* Take the notes back.  Return: how many of the pages were paid for. */
+size_t mt_slice_unpay(void *addr, size_t len);
+
+#endif

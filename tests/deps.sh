@@ -1,0 +1,70 @@
+#!/bin/sh
+# Installs the Debian packages that a kind of target needs: as root by
+# apt-get, otherwise it says the line to run and fails.
+#   deps.sh base|programs|bench|tidy
+
+set -u
+missing=
+
+need() { # PACKAGE TEST...: the package is there if the test succeeds
+	package=$1
+	shift
+	"$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+has() { command -v "$1"; }
+
+header() { test -e "/usr/include/$1" || ls /usr/include/*/"$1"; }
+
+case $1 in
+base)
+	need gcc has "${CC:-gcc}"
+	need libc6-dev header stdio.h
+	need binutils has objcopy
+	need libjemalloc-dev ls /usr/lib/*/libjemalloc_pic.a
+	need check header check.h
+	need libcjson-dev header cjson/cJSON.h
+	need pkg-config has pkg-config
+	need python3 has python3
+	need jq has jq
+	;;
+programs)
+	need redis-server has redis-server
+	need redis-tools has redis-benchmark
+	need memcached has memcached
+	need sqlite3 has sqlite3
+	need git has git
+	need nginx-light test -x /usr/sbin/nginx
+	need nodejs has node
+	need postgresql ls /usr/lib/postgresql/*/bin/initdb
+	need stress-ng has stress-ng
+	need perl has perl
+	need default-jdk-headless has java
+	need curl has curl
+	need libpython3-testsuite ls /usr/lib/python3*/test/test_dict.py
+	;;
+bench)
+	need redis-server has redis-server
+	need redis-tools has redis-benchmark
+	need sqlite3 has sqlite3
+	need libjemalloc2 ls /usr/lib/*/libjemalloc.so.2
+	;;
+tidy)
+	need clang has clang
+	need clang-format has clang-format
+	need clang-tidy has clang-tidy
+	need cppcheck has cppcheck
+	need shellcheck has shellcheck
+	;;
+esac
+
+[ -z "$missing" ] && exit 0
+if [ "$(id -u)" != 0 ]; then
+	echo "memtally: needs packages: apt-get install -y$missing" >&2
+	exit 1
+fi
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086 # a list of words
+apt-get update -qq >/dev/null &&
+	apt-get install -y -qq --no-install-recommends $missing >/dev/null
