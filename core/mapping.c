@@ -99,8 +99,7 @@ bool mt_map_kind(const struct mt_range *range, enum mt_kind *ret_kind)
 static void report(const struct mt_map *map, const struct mt_range *range,
 		   int sign, mt_map_account_fn fn, void *arg)
 {
-	int64_t pages =
-		(int64_t)((range->end - range->start) / map->page_size);
+	int64_t pages = (int64_t)((range->end - range->start) / map->page_size);
 	enum mt_kind kind;
 
 	if (mt_map_kind(range, &kind))
@@ -168,9 +167,9 @@ static void unlink_node(struct mt_map *map, uint32_t i)
 	uint32_t *at = &map->root;
 
 	while (*at && *at != i + 1)
-		at = start_of(map, i) < start_of(map, *at - 1) ?
-			     &map->nodes[*at - 1].left :
-			     &map->nodes[*at - 1].right;
+		at = start_of(map, i) < start_of(map, *at - 1)
+			     ? &map->nodes[*at - 1].left
+			     : &map->nodes[*at - 1].right;
 	if (*at)
 		*at = join(map, map->nodes[i].left, map->nodes[i].right);
 	map->nodes[i].in_tree = 0;
@@ -477,8 +476,7 @@ void mt_map_free(struct mt_map *map, uint32_t list, mt_map_account_fn fn,
 	}
 }
 
-void mt_map_shift(struct mt_map *map, uint32_t list, uint64_t from,
-		  uint64_t to)
+void mt_map_shift(struct mt_map *map, uint32_t list, uint64_t from, uint64_t to)
 {
 	while (list) {
 		uint32_t next = map->nodes[list - 1].right;
@@ -638,10 +636,8 @@ static void *private_memory(size_t size)
 static void *file_memory(const char *path)
 {
 	void *p = NULL;
-	int fd = mt_sys_open(path,
-			     O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW |
-				     O_CLOEXEC,
-			     0600);
+	int fd = mt_sys_open(
+		path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		return NULL;

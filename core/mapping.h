@@ -62,7 +62,7 @@ struct mt_map_header {
 	uint32_t stride;
 	uint32_t page_size;
 	uint32_t pid;
-	_Atomic uint32_t high; /* no record at or above was ever used */
+	_Atomic uint32_t high;      /* no record at or above was ever used */
 	_Atomic uint32_t uncertain; /* operations that may have been lost */
 	uint32_t reserved0;
 	uint64_t reserved[3];

@@ -21,9 +21,9 @@
 
 #include "core/base.h"
 #include "core/sys.h"
+#include "core/target.h"
 #include "preload/account.h"
 #include "preload/init.h"
-#include "preload/target.h"
 
 typedef int execve_fn(const char *, char *const[], char *const[]);
 typedef int fexecve_fn(int, char *const[], char *const[]);
@@ -207,7 +207,7 @@ static bool command_objects(const char *file)
 	size_t len = strlen(file);
 
 	if (strchr(file, '/'))
-		return mt_target_objects(file);
+		return mt_target_objects(mt_target_look(file));
 	if (!path)
 		path = "/bin:/usr/bin";
 	while (*path) {
@@ -219,7 +219,7 @@ static bool command_objects(const char *file)
 			memcpy(full + n + 1, file, len + 1);
 			if (mt_syscall3(SYS_faccessat, AT_FDCWD, full, X_OK) ==
 			    0)
-				return mt_target_objects(full);
+				return mt_target_objects(mt_target_look(full));
 		}
 		path += n + (path[n] == ':');
 	}
@@ -228,7 +228,8 @@ static bool command_objects(const char *file)
 
 MT_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	char *const *env = WITH_SESSION(envp, mt_target_objects(path));
+	char *const *env =
+		WITH_SESSION(envp, mt_target_objects(mt_target_look(path)));
 
 	if (real_execve)
 		return real_execve(path, argv, env);
@@ -254,7 +255,8 @@ MT_EXPORT int execvp(const char *file, char *const argv[])
 
 MT_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	char *const *env = WITH_SESSION(envp, mt_target_objects_fd(fd));
+	char *const *env =
+		WITH_SESSION(envp, mt_target_objects(mt_target_look_fd(fd)));
 
 	return real_fexecve ? real_fexecve(fd, argv, env) : fail(ENOSYS);
 }
@@ -265,7 +267,7 @@ MT_EXPORT int execveat(int dir, const char *path, char *const argv[],
 	int fd = *path ? (int)mt_syscall4(SYS_openat, dir, path,
 					  O_RDONLY | O_CLOEXEC, 0)
 		       : dir;
-	bool objects = fd >= 0 && mt_target_objects_fd(fd);
+	bool objects = fd >= 0 && mt_target_objects(mt_target_look_fd(fd));
 	char *const *env = WITH_SESSION(envp, objects);
 
 	if (*path && fd >= 0)
@@ -282,7 +284,8 @@ MT_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 			  char *const argv[restrict],
 			  char *const envp[restrict])
 {
-	char *const *env = WITH_SESSION(envp, mt_target_objects(path));
+	char *const *env =
+		WITH_SESSION(envp, mt_target_objects(mt_target_look(path)));
 
 	if (!real_spawn)
 		return ENOSYS;

@@ -44,10 +44,10 @@ static uint32_t owner_of(unsigned arena)
 
 static uint32_t group_of(uint32_t owner)
 {
-	return owner >= MT_OWNER_GROUPS ?
-		       load_relaxed(&others[owner - MT_OWNER_GROUPS].group) -
-			       1 :
-		       MT_HOME;
+	return owner >= MT_OWNER_GROUPS
+		       ? load_relaxed(&others[owner - MT_OWNER_GROUPS].group) -
+				 1
+		       : MT_HOME;
 }
 
 static int64_t pages_in(size_t len)
@@ -141,7 +141,8 @@ static struct je_hooks hooks_table = {
 	.merge = hook_merge,
 };
 
-extern __attribute__((visibility("hidden"))) const struct je_arena_config mt_je_arena_config;
+extern __attribute__((visibility("hidden")))
+const struct je_arena_config mt_je_arena_config;
 const struct je_arena_config mt_je_arena_config = { &hooks_table, false };
 
 /*
@@ -187,8 +188,8 @@ static bool make_arena(uint32_t owner)
 	unsigned arena;
 	size_t size = sizeof(arena);
 
-	if (je_mallctl("experimental.arenas_create_ext", &arena, &size,
-		       &config, sizeof(config)) ||
+	if (je_mallctl("experimental.arenas_create_ext", &arena, &size, &config,
+		       sizeof(config)) ||
 	    arena >= MAX_ARENAS)
 		return false;
 	others[owner - MT_OWNER_GROUPS].arena = arena;

@@ -38,9 +38,9 @@ void je_jemalloc_postfork_child(void);
 extern const char *je_malloc_conf;
 
 #define JE_TCACHE_NONE 0x100
-#define JE_ZERO 0x40
-#define JE_ARENA(a) ((((int)(a)) + 1) << 20)
-#define JE_ALIGN(a) ((int)__builtin_ctzl(a))
+#define JE_ZERO        0x40
+#define JE_ARENA(a)    ((((int)(a)) + 1) << 20)
+#define JE_ALIGN(a)    ((int)__builtin_ctzl(a))
 
 /* The table of extent hooks, in jemalloc's order. */
 struct je_hooks {
@@ -58,8 +58,8 @@ struct je_hooks {
 			   size_t offset, size_t len, unsigned arena);
 	bool (*purge_forced)(struct je_hooks *hooks, void *addr, size_t size,
 			     size_t offset, size_t len, unsigned arena);
-	bool (*split)(struct je_hooks *hooks, void *addr, size_t size,
-		      size_t a, size_t b, bool committed, unsigned arena);
+	bool (*split)(struct je_hooks *hooks, void *addr, size_t size, size_t a,
+		      size_t b, bool committed, unsigned arena);
 	bool (*merge)(struct je_hooks *hooks, void *a, size_t size_a, void *b,
 		      size_t size_b, bool committed, unsigned arena);
 };

@@ -120,14 +120,14 @@ void *mt_je_dlsym(void *handle MT_UNUSED, const char *name MT_UNUSED)
 }
 
 /* fork.c calls the three fork functions itself, in our order. */
-int mt_je_pthread_atfork(void (*prepare)(void)MT_UNUSED,
-			 void (*parent)(void)MT_UNUSED,
-			 void (*child)(void)MT_UNUSED)
+int mt_je_pthread_atfork(void (*prepare)(void) MT_UNUSED,
+			 void (*parent)(void) MT_UNUSED,
+			 void (*child)(void) MT_UNUSED)
 {
 	return 0;
 }
 
-int mt_je_atexit(void (*fn)(void)MT_UNUSED)
+int mt_je_atexit(void (*fn)(void) MT_UNUSED)
 {
 	return 0;
 }

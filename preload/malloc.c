@@ -44,8 +44,8 @@ size_t nallocx(size_t size, int flags);
 int mallctl(const char *name, void *oldp, size_t *oldlen, void *newp,
 	    size_t newlen);
 int mallctlnametomib(const char *name, size_t *mib, size_t *miblen);
-int mallctlbymib(const size_t *mib, size_t miblen, void *oldp,
-		 size_t *oldlen, void *newp, size_t newlen);
+int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlen,
+		 void *newp, size_t newlen);
 void malloc_stats_print(void (*write)(void *, const char *), void *arg,
 			const char *opts);
 
@@ -58,8 +58,8 @@ void mt_malloc_resolve(void)
 	void *(*find)(void *, const char *) = dlsym;
 	void *p;
 
-	next_usable_size = (size_t(*)(void *))find(RTLD_NEXT,
-						   "malloc_usable_size");
+	next_usable_size =
+		(size_t(*)(void *))find(RTLD_NEXT, "malloc_usable_size");
 	/*
 	 * A program linked with jemalloc has that next in line, idle: blocks
 	 * that are not ours are libc's then, too.
@@ -84,21 +84,21 @@ static void *out_of_memory(void)
  * Evaluates @call until it gives memory, or the limit path gives up.  errno
  * is kept on success.
  */
-#define RETRY(call)                                                   \
-	({                                                            \
-		int saved_ = errno;                                   \
-		unsigned round_ = 0;                                  \
-		void *p_;                                             \
-								      \
-		do {                                                  \
-			mt_flags &= (uint8_t)~MT_REFUSED;             \
-			p_ = (call);                                  \
-		} while (!p_ && (mt_flags & MT_REFUSED) &&            \
-			 mt_account_round(round_++));                 \
-		mt_flags &= (uint8_t)~MT_REFUSED;                     \
-		if (p_)                                               \
-			errno = saved_;                               \
-		p_ ? p_ : out_of_memory();                            \
+#define RETRY(call)                                                            \
+	({                                                                     \
+		int saved_ = errno;                                            \
+		unsigned round_ = 0;                                           \
+		void *p_;                                                      \
+                                                                               \
+		do {                                                           \
+			mt_flags &= (uint8_t)~MT_REFUSED;                      \
+			p_ = (call);                                           \
+		} while (!p_ && (mt_flags & MT_REFUSED) &&                     \
+			 mt_account_round(round_++));                          \
+		mt_flags &= (uint8_t)~MT_REFUSED;                              \
+		if (p_)                                                        \
+			errno = saved_;                                        \
+		p_ ? p_ : out_of_memory();                                     \
 	})
 
 static MT_COLD void *malloc_slow(size_t size)
@@ -439,8 +439,8 @@ MT_EXPORT size_t nallocx(size_t size, int flags)
 	return je_nallocx(size, flags);
 }
 
-MT_EXPORT int mallctl(const char *name, void *oldp, size_t *oldlen,
-		      void *newp, size_t newlen)
+MT_EXPORT int mallctl(const char *name, void *oldp, size_t *oldlen, void *newp,
+		      size_t newlen)
 {
 	return je_mallctl(name, oldp, oldlen, newp, newlen);
 }

@@ -14,9 +14,9 @@
 #include "core/sys.h"
 #include "preload/account.h"
 
-#define PENDING 0x80000000u
-#define RING 256u
-#define SPINS 100
+#define PENDING  0x80000000u
+#define RING     256u
+#define SPINS    100
 /* Yields before the holder is looked for: about 10 ms. */
 #define PATIENCE 2000
 

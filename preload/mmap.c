@@ -60,7 +60,7 @@ static int64_t brk_charged; /* pages, by this process */
 
 /* Objects that are not files: numbers of our own, and System V's. */
 #define OBJECT_ANONYMOUS (UINT64_C(1) << 63)
-#define OBJECT_SYSV (UINT64_C(1) << 62)
+#define OBJECT_SYSV      (UINT64_C(1) << 62)
 
 static int fail(long error)
 {
@@ -99,11 +99,11 @@ static void *find(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
-#define RESOLVE(name)                                      \
-	do {                                               \
-		void *p_ = find(#name);                    \
-		if (p_)                                    \
-			memcpy(&real_##name, &p_, sizeof(p_)); \
+#define RESOLVE(name)                                                          \
+	do {                                                                   \
+		void *p_ = find(#name);                                        \
+		if (p_)                                                        \
+			memcpy(&real_##name, &p_, sizeof(p_));                 \
 	} while (0)
 
 void mt_mmap_resolve(void)
@@ -229,7 +229,8 @@ static bool table_ready(void)
 	mt_segment_map_path(
 		session, process,
 		(uint32_t)(load_relaxed(&session->processes[process].state) >>
-			   8) & 0xffffff,
+			   8) &
+			0xffffff,
 		path);
 	if (mt_map_init(&table, path, (uint32_t)mt_sys_getpid()))
 		return false;
@@ -355,9 +356,9 @@ static void classify_file(int fd, bool private, struct mt_range *range)
 	if (S_ISCHR(st.st_mode)) {
 		bool zero = st.st_rdev == makedev(1, 5);
 
-		range->type = private ? MT_MAP_ANON :
-			      zero    ? MT_MAP_SHMEM :
-					MT_MAP_DEVICE;
+		range->type = private ? MT_MAP_ANON
+			      : zero  ? MT_MAP_SHMEM
+				      : MT_MAP_DEVICE;
 		range->object = private || !zero ? 0 : fresh_object();
 		if (private && !zero)
 			range->type = MT_MAP_FILE;
@@ -565,17 +566,16 @@ static void resync(uint64_t start, uint64_t end)
 					i = 1;
 				else
 					at[i] = at[i] << 4 |
-						(uint64_t)(*c <= '9' ?
-								   *c - '0' :
-								   *c - 'a' +
-									   10);
+						(uint64_t)(*c <= '9'
+								   ? *c - '0'
+								   : *c - 'a' +
+									     10);
 			}
 			op.range.start = MT_MAX(at[0], start);
 			op.range.end = MT_MIN(at[1], end);
-			op.range.state = (c[2] == 'w' ? MT_MAP_WRITE : 0) |
-					 (memcmp(c + 1, "---", 3) ?
-						  0 :
-						  MT_MAP_NONE);
+			op.range.state =
+				(c[2] == 'w' ? MT_MAP_WRITE : 0) |
+				(memcmp(c + 1, "---", 3) ? 0 : MT_MAP_NONE);
 			if (op.range.start < op.range.end)
 				apply(&op);
 			line = eol + 1;
@@ -681,8 +681,8 @@ static void weigh_growth(uint64_t old, uint64_t old_size, uint64_t new_size,
 
 /* A piece of the same, at a new place: growth, a second view, or what
  * MREMAP_DONTUNMAP leaves behind. */
-static void insert_like(const struct mt_range *like, uint64_t at,
-			uint64_t size, uint64_t offset)
+static void insert_like(const struct mt_range *like, uint64_t at, uint64_t size,
+			uint64_t offset)
 {
 	struct mt_map_op op = { .what = MT_OP_INSERT, .range = *like };
 
@@ -719,9 +719,8 @@ MT_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 		RESOLVE(mremap);
 	held = from % mt_page_size() || !new_size ? NOT_COUNTED : enter();
 	if (held == HELD) {
-		known = mt_map_find(&table,
-				    old_size ? from + old_size - 1 : from,
-				    &like);
+		known = mt_map_find(
+			&table, old_size ? from + old_size - 1 : from, &like);
 		weigh_growth(from, old_size, new_size, flags, &bill);
 		leave();
 		if (!bill_pay(&bill)) {
@@ -735,15 +734,14 @@ MT_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 			if (flags & MREMAP_FIXED)
 				over = mt_map_detach(
 					&table, (uint64_t)(uintptr_t)target,
-					(uint64_t)(uintptr_t)target +
-						new_size);
+					(uint64_t)(uintptr_t)target + new_size);
 			leave();
 		}
 	}
 	errno = saved;
-	p = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) ?
-		    real_mremap(old, old_len, new_len, flags, target) :
-		    real_mremap(old, old_len, new_len, flags);
+	p = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)
+		    ? real_mremap(old, old_len, new_len, flags, target)
+		    : real_mremap(old, old_len, new_len, flags);
 	saved = errno;
 	to = (uint64_t)(uintptr_t)p;
 	if (p == MAP_FAILED) {
@@ -815,8 +813,7 @@ static void brk_moved(int64_t asked, int64_t pages)
 		int64_t ours = MT_MIN(-pages, brk_charged);
 
 		if (ours > 0)
-			mt_account_uncharge(mt_account_current(), MT_BRK,
-					    ours);
+			mt_account_uncharge(mt_account_current(), MT_BRK, ours);
 		brk_charged -= ours;
 	} else {
 		brk_charged += pages;
@@ -870,9 +867,8 @@ MT_EXPORT void *sbrk(intptr_t increment)
 	if (!increment || !mt_account_start())
 		return real_sbrk(increment);
 	before = brk_now();
-	asked = brk_ask(before,
-			(uint64_t)mt_syscall1(SYS_brk, 0) +
-				(uint64_t)increment);
+	asked = brk_ask(before, (uint64_t)mt_syscall1(SYS_brk, 0) +
+					(uint64_t)increment);
 	if (asked > 0 && !brk_grows(asked)) {
 		errno = ENOMEM;
 		return (void *)-1;
@@ -902,8 +898,8 @@ MT_EXPORT void *shmat(int id, const void *addr, int flags)
 	size = page_up(ds.shm_segsz);
 	op.range.type = MT_MAP_SHMEM;
 	op.range.group = mt_account_current();
-	op.range.state = MT_MAP_ACCOUNT |
-			 (flags & SHM_RDONLY ? 0 : MT_MAP_WRITE);
+	op.range.state =
+		MT_MAP_ACCOUNT | (flags & SHM_RDONLY ? 0 : MT_MAP_WRITE);
 	op.range.object = OBJECT_SYSV | (uint32_t)id;
 	bill_add(&bill, op.range.group, MT_SHMEM, pages_in(size));
 	if (!bill_pay(&bill)) {

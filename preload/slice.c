@@ -18,17 +18,17 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-#define MAX_RUNS 8192
+#define MAX_RUNS  8192
 #define HUGE_PAGE (UINT64_C(2) << 20)
 /* Later reservations are this large at least: fewer mappings. */
-#define MORE (UINT64_C(256) << 20)
+#define MORE      (UINT64_C(256) << 20)
 /* A limit on address space below this makes us frugal. */
-#define PLENTY (UINT64_C(1) << 36)
+#define PLENTY    (UINT64_C(1) << 36)
 
 struct run {
 	uintptr_t start;
 	uintptr_t end;
-	_Atomic uintptr_t next;	 /* first byte not handed out */
+	_Atomic uintptr_t next; /* first byte not handed out */
 	_Atomic uint64_t *paid; /* a bit a page, in wipe-on-fork memory */
 	_Atomic uint32_t owner; /* set last */
 };
@@ -111,8 +111,7 @@ static uintptr_t reserve(size_t size, size_t align)
 	if (start > at)
 		mt_sys_munmap(p, start - at);
 	if (at + size + extra > start + size)
-		mt_sys_munmap((void *)(start + size),
-			      at + extra - start);
+		mt_sys_munmap((void *)(start + size), at + extra - start);
 	return start;
 }
 

@@ -17,13 +17,13 @@
 #include "core/base.h"
 
 #define MT_GRANULE_SHIFT 26
-#define MT_GRANULE (UINT64_C(1) << MT_GRANULE_SHIFT)
-#define MT_GRANULES (UINT64_C(1) << (47 - MT_GRANULE_SHIFT))
+#define MT_GRANULE       (UINT64_C(1) << MT_GRANULE_SHIFT)
+#define MT_GRANULES      (UINT64_C(1) << (47 - MT_GRANULE_SHIFT))
 
 /* Owners; from MT_OWNER_GROUPS on, one for each other group. */
 enum {
-	MT_OWNER_NONE,	   /* not ours */
-	MT_OWNER_MIXED,	   /* look closer: mt_slice_owner_slow() */
+	MT_OWNER_NONE,     /* not ours */
+	MT_OWNER_MIXED,    /* look closer: mt_slice_owner_slow() */
 	MT_OWNER_INTERNAL, /* jemalloc's own, uncharged */
 	MT_OWNER_HOME,
 	MT_OWNER_GROUPS,

@@ -5,10 +5,11 @@
  * Runs on the way to exec, perhaps in a vfork child on a borrowed stack: small
  * buffers, no allocation, system calls only.
  */
-#include "preload/target.h"
+#include "core/target.h"
 
 #include <elf.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base.h"
 #include "core/sys.h"
@@ -83,10 +84,11 @@ static bool needs_sanitizer(int fd, const Elf64_Phdr *ph, int n,
 	return false;
 }
 
-static bool elf_objects(int fd, const Elf64_Ehdr *eh)
+static enum mt_target look_at_elf(int fd, const Elf64_Ehdr *eh)
 {
 	const Elf64_Phdr *dynamic = NULL;
 	Elf64_Phdr ph[16];
+	bool dynamic_loader = false;
 	char interp[64];
 	ssize_t len;
 	int n = MT_MIN((int)eh->e_phnum, 16);
@@ -94,10 +96,10 @@ static bool elf_objects(int fd, const Elf64_Ehdr *eh)
 	if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != OUR_MACHINE)
 		return true;
 	if (eh->e_phentsize != sizeof(ph[0]))
-		return false;
+		return MT_TARGET_OK;
 	len = read_at(fd, ph, (size_t)n * sizeof(ph[0]), eh->e_phoff);
 	if (len < (ssize_t)((size_t)n * sizeof(ph[0])))
-		return false;
+		return MT_TARGET_OK;
 	for (int i = 0; i < n; i++) {
 		if (ph[i].p_type == PT_DYNAMIC)
 			dynamic = &ph[i];
@@ -105,10 +107,15 @@ static bool elf_objects(int fd, const Elf64_Ehdr *eh)
 			continue;
 		len = read_at(fd, interp, sizeof(interp) - 1, ph[i].p_offset);
 		interp[MT_MAX(len, 0)] = '\0';
+		dynamic_loader = true;
 		if (strstr(interp, "ld-musl"))
-			return true;
+			return MT_TARGET_MUSL;
 	}
-	return dynamic && needs_sanitizer(fd, ph, n, dynamic);
+	if (!dynamic_loader)
+		return MT_TARGET_STATIC;
+	return dynamic && needs_sanitizer(fd, ph, n, dynamic)
+		       ? MT_TARGET_SANITIZER
+		       : MT_TARGET_OK;
 }
 
 /* The interpreter a script names; false if there is none. */
@@ -126,8 +133,26 @@ static bool script_interpreter(const char *text, size_t len, char *path,
 	return n > 0 && at < len;
 }
 
-/* -1: a script, whose interpreter is now in @path. */
-static int judge(int fd, char *path, size_t size)
+/* Would the kernel give it other rights than we have? */
+static bool gains_rights(int fd)
+{
+	struct stat st;
+
+	if (mt_syscall4(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH))
+		return false;
+	if ((st.st_mode & S_ISUID) &&
+	    st.st_uid != (uint32_t)mt_syscall0(SYS_geteuid))
+		return true;
+	if ((st.st_mode & S_ISGID) && (st.st_mode & S_IXGRP) &&
+	    st.st_gid != (uint32_t)mt_syscall0(SYS_getegid))
+		return true;
+	return mt_syscall0(SYS_geteuid) != 0 &&
+	       mt_syscall4(SYS_fgetxattr, fd, "security.capability", NULL, 0) >
+		       0;
+}
+
+/* Returns false for a script, whose interpreter is now in @path. */
+static bool judge(int fd, char *path, size_t size, enum mt_target *ret)
 {
 	union {
 		Elf64_Ehdr eh;
@@ -135,43 +160,46 @@ static int judge(int fd, char *path, size_t size)
 	} head;
 	ssize_t len = read_at(fd, &head, sizeof(head), 0);
 
+	*ret = MT_TARGET_OK;
 	if (len < 4)
-		return 0;
+		return true;
 	if (head.text[0] == '#' && head.text[1] == '!')
-		return script_interpreter(head.text, (size_t)len, path, size)
-			       ? -1
-			       : 0;
+		return !script_interpreter(head.text, (size_t)len, path, size);
 	if (len < (ssize_t)sizeof(head.eh) ||
 	    memcmp(head.text, ELFMAG, SELFMAG) != 0)
-		return 0;
-	return elf_objects(fd, &head.eh);
+		return true;
+	*ret = look_at_elf(fd, &head.eh);
+	if (*ret == MT_TARGET_OK && gains_rights(fd))
+		*ret = MT_TARGET_SETUID;
+	return true;
 }
 
-static bool follow(int fd, bool close_it)
+static enum mt_target follow(int fd, bool close_it)
 {
+	enum mt_target target;
 	char path[256];
-	int verdict = judge(fd, path, sizeof(path));
+	bool done = judge(fd, path, sizeof(path), &target);
 
 	if (close_it)
 		mt_sys_close(fd);
-	for (int i = 0; verdict < 0 && i < SCRIPT_DEPTH; i++) {
+	for (int i = 0; !done && i < SCRIPT_DEPTH; i++) {
 		fd = mt_sys_open(path, O_RDONLY | O_CLOEXEC, 0);
 		if (fd < 0)
-			return false;
-		verdict = judge(fd, path, sizeof(path));
+			return MT_TARGET_OK;
+		done = judge(fd, path, sizeof(path), &target);
 		mt_sys_close(fd);
 	}
-	return verdict > 0;
+	return target;
 }
 
-bool mt_target_objects(const char *path)
+enum mt_target mt_target_look(const char *path)
 {
 	int fd = mt_sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
 
-	return fd >= 0 && follow(fd, true);
+	return fd >= 0 ? follow(fd, true) : MT_TARGET_OK;
 }
 
-bool mt_target_objects_fd(int fd)
+enum mt_target mt_target_look_fd(int fd)
 {
 	return follow(fd, false);
 }

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reader.c - copying a segment, checking it, and handing out its records.
+ */
+#include "core/reader.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/atomic.h"
+#include "core/sys.h"
+
+/* No segment is larger; no record is either. */
+#define SIZE_MOST     (UINT64_C(1) << 30)
+#define STRIDE_MOST   4096u
+#define CAPACITY_MOST (1u << 20)
+
+/* Of each table: how far into a record this reader looks. */
+static const uint32_t sizes[MT_NR_TABLES] = {
+	[MT_GROUPS] = sizeof(struct mt_group),
+	[MT_PROCESSES] = sizeof(struct mt_process),
+	[MT_THREADS] = sizeof(struct mt_thread),
+	[MT_LINES] = sizeof(struct mt_line),
+	[MT_ENDED] = sizeof(struct mt_ended),
+	[MT_RECORDS] = sizeof(struct mt_record),
+};
+
+int mt_reader_open(const char *path, int *ret_fd, size_t *ret_size)
+{
+	uint32_t uid = (uint32_t)mt_syscall0(SYS_geteuid);
+	struct stat st;
+	int ret;
+	int fd;
+
+	fd = mt_sys_open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+			 0);
+	if (fd < 0)
+		return fd;
+	ret = (int)mt_syscall4(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH);
+	if (!ret && !S_ISREG(st.st_mode))
+		ret = -EINVAL;
+	if (!ret && uid && st.st_uid != uid)
+		ret = -EPERM;
+	if (!ret && (st.st_size < (off_t)sizeof(struct mt_header) ||
+		     (uint64_t)st.st_size > SIZE_MOST))
+		ret = -EINVAL;
+	if (ret) {
+		mt_sys_close(fd);
+		return ret;
+	}
+	*ret_fd = fd;
+	*ret_size = (size_t)st.st_size;
+	return 0;
+}
+
+static int read_all(int fd, char *to, size_t len, uint64_t offset)
+{
+	while (len) {
+		ssize_t n = mt_syscall4(SYS_pread64, fd, to, len, offset);
+
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			return -EINVAL; /* cut short meanwhile */
+		to += n;
+		len -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+static int check_header(const struct mt_header *header, size_t size)
+{
+	uint64_t magic = load_relaxed(&header->magic);
+
+	if (magic == 0)
+		return -EAGAIN;
+	if (magic != MT_SEGMENT_MAGIC)
+		return -EINVAL;
+	if (header->major != MT_SEGMENT_MAJOR)
+		return -EPROTO;
+	if (header->segment_size != size || header->header_size > size ||
+	    header->header_size < sizeof(*header) || header->page_size < 512 ||
+	    (header->page_size & (header->page_size - 1)))
+		return -EINVAL;
+	for (int t = 0; t < MT_NR_TABLES; t++) {
+		const struct mt_table *table = &header->tables[t];
+
+		if (table->stride < 64 || table->stride > STRIDE_MOST ||
+		    table->stride % 8 || table->offset % 8 ||
+		    table->capacity == 0 || table->capacity > CAPACITY_MOST ||
+		    table->offset > size ||
+		    (size - table->offset) / table->stride < table->capacity)
+			return -EINVAL;
+	}
+	return 0;
+}
+
+static uint32_t used(const struct mt_header *header, enum mt_table_id id)
+{
+	const struct mt_table *table = &header->tables[id];
+
+	return MT_MIN(load_relaxed(&table->high), table->capacity);
+}
+
+int mt_reader_check(struct mt_reader *reader, const void *buf, size_t size)
+{
+	int ret;
+
+	if (size < sizeof(reader->header))
+		return -EINVAL;
+	memcpy(&reader->header, buf, sizeof(reader->header));
+	ret = check_header(&reader->header, size);
+	if (ret)
+		return ret;
+	reader->header.name[MT_NAME_MAX - 1] = '\0';
+	reader->header.command[MT_NAME_MAX - 1] = '\0';
+	reader->base = buf;
+	reader->size = size;
+	return 0;
+}
+
+int mt_reader_load(struct mt_reader *reader, int fd, void *buf, size_t size)
+{
+	char *to = buf;
+	int ret;
+
+	if (size < sizeof(reader->header))
+		return -EINVAL;
+	ret = read_all(fd, to, sizeof(reader->header), 0);
+	if (ret)
+		return ret;
+	ret = mt_reader_check(reader, buf, size);
+	/* Only what is in use: the rest of the file is holes. */
+	for (int t = 0; !ret && t < MT_NR_TABLES; t++) {
+		const struct mt_table *table = &reader->header.tables[t];
+		uint32_t n = used(&reader->header, (enum mt_table_id)t);
+
+		ret = read_all(fd, to + table->offset,
+			       (size_t)n * table->stride, table->offset);
+	}
+	return ret;
+}
+
+uint32_t mt_reader_count(const struct mt_reader *reader, enum mt_table_id id)
+{
+	return used(&reader->header, id);
+}
+
+/* Copy as much of a record as both versions know. */
+static bool copy(const struct mt_reader *reader, enum mt_table_id id,
+		 uint32_t index, void *to)
+{
+	const struct mt_table *table = &reader->header.tables[id];
+
+	memset(to, 0, sizes[id]);
+	if (index >= used(&reader->header, id))
+		return false;
+	memcpy(to, reader->base + table->offset + (size_t)index * table->stride,
+	       MT_MIN(sizes[id], table->stride));
+	return true;
+}
+
+static void clean(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (; *text; text++) {
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			*text = '?';
+	}
+}
+
+bool mt_reader_group(const struct mt_reader *reader, uint32_t index,
+		     struct mt_group *group)
+{
+	uint64_t state;
+
+	if (!copy(reader, MT_GROUPS, index, group))
+		return false;
+	clean(group->name, sizeof(group->name));
+	state = load_relaxed(&group->ident) & 0xf;
+	return state == MT_GROUP_LIVE || state == MT_GROUP_RETIRING;
+}
+
+bool mt_reader_process(const struct mt_reader *reader, uint32_t index,
+		       struct mt_process *process)
+{
+	if (!copy(reader, MT_PROCESSES, index, process))
+		return false;
+	clean(process->comm, sizeof(process->comm));
+	return mt_process_state_of(process) == MT_PROC_LIVE;
+}
+
+bool mt_reader_line(const struct mt_reader *reader, uint32_t index,
+		    struct mt_line *line)
+{
+	return copy(reader, MT_LINES, index, line) &&
+	       load_relaxed(&line->ident) != 0;
+}
+
+bool mt_reader_thread(const struct mt_reader *reader, uint32_t index,
+		      struct mt_thread *thread)
+{
+	return copy(reader, MT_THREADS, index, thread) &&
+	       load_relaxed(&thread->ident) != 0;
+}
+
+bool mt_reader_ended(const struct mt_reader *reader, uint32_t index,
+		     struct mt_ended *ended)
+{
+	uint64_t seq;
+
+	if (!copy(reader, MT_ENDED, index, ended))
+		return false;
+	clean(ended->comm, sizeof(ended->comm));
+	clean(ended->group, sizeof(ended->group));
+	seq = load_relaxed(&ended->seq);
+	return seq && !(seq & 1);
+}
+
+bool mt_reader_record(const struct mt_reader *reader, uint32_t index,
+		      struct mt_record *record)
+{
+	if (!copy(reader, MT_RECORDS, index, record))
+		return false;
+	clean(record->comm, sizeof(record->comm));
+	clean(record->path, sizeof(record->path));
+	return load_relaxed(&record->seq) != 0;
+}
+
+void mt_reader_path(const struct mt_reader *reader, uint32_t group, char *buf,
+		    size_t size)
+{
+	char names[MT_DEPTH_MAX][MT_NAME_MAX];
+	size_t len = 0;
+	int depth = 0;
+
+	if (!size)
+		return;
+	while (group != MT_ROOT && depth < MT_DEPTH_MAX) {
+		struct mt_group copy_of;
+
+		if (!mt_reader_group(reader, group, &copy_of)) {
+			memcpy(names[depth++], "?", 2);
+			break;
+		}
+		memcpy(names[depth++], copy_of.name, MT_NAME_MAX);
+		group = load_relaxed(&copy_of.parent);
+	}
+	if (depth == 0 && size > 1)
+		buf[len++] = '/';
+	while (depth-- > 0) {
+		size_t n = strlen(names[depth]);
+
+		if (len + n + 2 > size)
+			break;
+		buf[len++] = '/';
+		memcpy(buf + len, names[depth], n);
+		len += n;
+	}
+	buf[len] = '\0';
+}
+
+bool mt_reader_is_below(const struct mt_reader *reader, uint32_t group,
+			uint32_t ancestor)
+{
+	for (int i = 0; i < MT_DEPTH_MAX; i++) {
+		struct mt_group copy_of;
+
+		if (group == ancestor)
+			return true;
+		if (!copy(reader, MT_GROUPS, group, &copy_of))
+			return false;
+		group = load_relaxed(&copy_of.parent);
+	}
+	return false;
+}

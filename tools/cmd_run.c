@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cmd_run.c - memtally run: start a command in a session, watch over it, and
+ * say at the end what it held.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/atomic.h"
+#include "core/audit.h"
+#include "core/counter.h"
+#include "core/group.h"
+#include "core/process.h"
+#include "core/target.h"
+#include "tools/cmd.h"
+#include "tools/format.h"
+#include "tools/model.h"
+#include "tools/supervise.h"
+
+static const char help[] =
+	"Examples:\n"
+	"  memtally run -- ./server            and memtally stat elsewhere\n"
+	"  memtally run -m 2G -- make -j8      malloc fails above 2G in all\n"
+	"  memtally run -s json:out.json -- ./job\n"
+	"\n"
+	"Usage: memtally run [OPTION]... [--] CMD [ARG]...\n"
+	"\n"
+	"  -m, --max SIZE       the most that CMD and its children may hold\n"
+	"  -n, --name NAME      name of the session (CMD.PID)\n"
+	"  -s, --summary KIND   text, json or none, perhaps with :FILE\n"
+	"      --by proc|prog|none   a group for each process, each program, "
+	"or none\n"
+	"      --batch PAGES    pages a thread charges ahead (64)\n"
+	"      --no-follow      only the first process\n"
+	"      --best-effort    start even what can't be covered\n"
+	"  -x, --exec           become CMD: same pid, no summary\n"
+	"\n"
+	"SIZE: K M G T, max, or 75% (of the memory there is).\n"
+	"Inside a session, CMD gets a subgroup of it.\n"
+	"Exit status: CMD's own; 128+N when signal N ended it; 125 memtally\n"
+	"failed before; 126 CMD can't be executed; 127 CMD wasn't found.\n";
+
+struct run {
+	char **command;
+	const char *name;
+	int64_t max; /* bytes; INT64_MAX: none */
+	uint32_t batch;
+	uint32_t flags;
+	const char *summary;
+	bool best_effort;
+	bool exec;
+	bool nested;
+	bool uncovered; /* leave the library away */
+	char session_name[MT_NAME_MAX];
+	char path[MT_PATH_MAX]; /* of the segment */
+	char library[MT_PATH_MAX];
+	uint32_t group; /* what -m limits, and the summary is of */
+	char group_path[1024];
+	struct mt_session session;
+};
+
+static int failed(const char *what, const char *why)
+{
+	complain(what, why);
+	return CMD_BEFORE;
+}
+
+enum {
+	OPT_BY = 256,
+	OPT_BATCH,
+	OPT_NO_FOLLOW,
+	OPT_BEST_EFFORT,
+	OPT_LATER,
+	OPT_ON_MAX
+};
+
+static const struct option options[] = {
+	{"max",          1, NULL, 'm'            },
+	{ "name",        1, NULL, 'n'            },
+	{ "summary",     1, NULL, 's'            },
+	{ "by",          1, NULL, OPT_BY         },
+	{ "batch",       1, NULL, OPT_BATCH      },
+	{ "no-follow",   0, NULL, OPT_NO_FOLLOW  },
+	{ "best-effort", 0, NULL, OPT_BEST_EFFORT},
+	{ "exec",        0, NULL, 'x'            },
+	{ "high",        1, NULL, OPT_LATER      },
+	{ "low",         1, NULL, OPT_LATER      },
+	{ "min",         1, NULL, OPT_LATER      },
+	{ "property",    1, NULL, OPT_LATER      },
+	{ "group",       1, NULL, OPT_LATER      },
+	{ "on-max",      1, NULL, OPT_ON_MAX     },
+	{ "help",        0, NULL, 'h'            },
+	{ NULL,          0, NULL, 0              }
+};
+
+static int set_by(struct run *run, const char *by)
+{
+	run->flags &= ~MT_SESSION_BY_MASK;
+	if (strcmp(by, "proc") == 0)
+		run->flags |= MT_SESSION_BY_PROC;
+	else if (strcmp(by, "prog") == 0)
+		run->flags |= MT_SESSION_BY_PROG;
+	else if (strcmp(by, "none") == 0)
+		run->flags |= MT_SESSION_BY_NONE;
+	else
+		return failed(by, "--by takes proc, prog or none");
+	return 0;
+}
+
+static bool summary_ok(const char *kind)
+{
+	size_t n = strcspn(kind, ":");
+
+	if (kind[n] && !kind[n + 1])
+		return false;
+	return (n == 4 && (strncmp(kind, "text", n) == 0 ||
+			   strncmp(kind, "json", n) == 0 ||
+			   strncmp(kind, "none", n) == 0));
+}
+
+static int set_batch(struct run *run, const char *text)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	if (*end || end == text || n < 1 || n > MT_BATCH_MAX)
+		return failed(text, "--batch takes 1 to 65536 pages");
+	run->batch = (uint32_t)n;
+	return 0;
+}
+
+static int take_option(struct run *run, int opt, const char *name)
+{
+	switch (opt) {
+	case 'm':
+		if (parse_size(optarg, &run->max))
+			return failed(optarg, "not a size (512M, 75%, max)");
+		return 0;
+	case 'n':
+		if (!mt_session_name_ok(optarg))
+			return failed(optarg, "not fit for a session's name");
+		run->name = optarg;
+		return 0;
+	case 's':
+		if (!summary_ok(optarg))
+			return failed(optarg, "--summary takes text, json or "
+					      "none, perhaps with :FILE");
+		run->summary = optarg;
+		return 0;
+	case OPT_BY:
+		return set_by(run, optarg);
+	case OPT_BATCH:
+		return set_batch(run, optarg);
+	case OPT_NO_FOLLOW:
+		run->flags |= MT_SESSION_NO_FOLLOW;
+		return 0;
+	case OPT_BEST_EFFORT:
+		run->best_effort = true;
+		return 0;
+	case 'x':
+		run->exec = true;
+		return 0;
+	case OPT_ON_MAX:
+		if (strcmp(optarg, "enomem") == 0)
+			return 0;
+		return failed(optarg, "not available in this version: "
+				      "--on-max takes enomem");
+	case OPT_LATER:
+		return failed(name, "not available in this version");
+	default:
+		return CMD_BEFORE; /* getopt has said it */
+	}
+}
+
+static int parse(struct run *run, int argc, char **argv)
+{
+	int opt;
+	int ret;
+
+	while ((opt = getopt_long(argc, argv, "+m:n:s:xhH:p:g:", options,
+				  NULL)) != -1) {
+		if (opt == 'h') {
+			fputs(help, stdout);
+			return flush_output() ? -1 : CMD_BEFORE;
+		}
+		if (opt == 'H' || opt == 'p' || opt == 'g')
+			opt = OPT_LATER;
+		ret = take_option(run, opt, argv[optind - 1]);
+		if (ret)
+			return ret;
+	}
+	if (optind >= argc)
+		return failed("run", "no command given; see --help");
+	run->command = argv + optind;
+	return 0;
+}
+
+/* The library: beside us, or where it is installed relative to us. */
+static int find_library(struct run *run)
+{
+	static const char *const places[] = { "libmemtally.so",
+					      "../lib/memtally/libmemtally.so",
+					      "../lib64/memtally/"
+					      "libmemtally.so" };
+	char self[MT_PATH_MAX];
+	char link[MT_PATH_MAX + 64];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 32);
+	char *slash;
+
+	if (n <= 0)
+		return failed("/proc/self/exe", strerror(errno));
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	for (size_t i = 0; i < 3; i++) {
+		strcpy(slash + 1, places[i]);
+		if (!access(self, R_OK) && realpath(self, run->library))
+			break;
+		run->library[0] = '\0';
+	}
+	if (!run->library[0])
+		return failed("libmemtally.so", "not found beside memtally");
+	if (!strpbrk(run->library, ": \t\n"))
+		return 0;
+	/* LD_PRELOAD can't name it: by a link that it can. */
+	snprintf(link, sizeof(link), "%.*s/.libmemtally.so",
+		 (int)(strrchr(run->path, '/') - run->path), run->path);
+	unlink(link);
+	if (symlink(run->library, link) && errno != EEXIST)
+		return failed(link, strerror(errno));
+	snprintf(run->library, sizeof(run->library), "%s", link);
+	return 0;
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+static void choose_name(struct run *run)
+{
+	char *c;
+
+	if (run->name) {
+		snprintf(run->session_name, sizeof(run->session_name), "%s",
+			 run->name);
+		return;
+	}
+	snprintf(run->session_name, sizeof(run->session_name), "%.40s.%d",
+		 base_name(run->command[0]), (int)getpid());
+	for (c = run->session_name; *c; c++) {
+		if ((unsigned char)*c < 0x20 || *c == '@' || *c == 0x7f ||
+		    *c == '/')
+			*c = '_';
+	}
+	if (run->session_name[0] == '.')
+		run->session_name[0] = '_';
+}
+
+/* A subgroup of the session we are in. */
+static int nest(struct run *run)
+{
+	const char *base = getenv("MEMTALLY_GROUP");
+	int ret;
+
+	snprintf(run->group_path, sizeof(run->group_path), "%s/%s",
+		 base && base[0] == '/' && base[1] ? base : "",
+		 run->session_name);
+	ret = mt_group_make_path(&run->session, MT_ROOT, run->group_path,
+				 MT_GROUP_KEEP, &run->group);
+	if (ret)
+		return failed(run->group_path, strerror(-ret));
+	run->nested = true;
+	return 0;
+}
+
+static int make_session(struct run *run)
+{
+	const char *inside = getenv("MEMTALLY_SESSION");
+	struct mt_segment_config config = { 0 };
+	size_t len;
+	int ret;
+
+	choose_name(run);
+	if (inside && inside[0] == '/' && strlen(inside) < MT_PATH_MAX &&
+	    mt_segment_attach(&run->session, inside) == 0) {
+		strcpy(run->path, inside);
+		return nest(run);
+	}
+	ret = mt_place_dir(run->path, getenv("XDG_RUNTIME_DIR"), true);
+	if (ret)
+		return failed(run->path, segment_error(ret));
+	len = strlen(run->path);
+	snprintf(run->path + len, sizeof(run->path) - len, "/%s",
+		 run->session_name);
+	config.name = run->session_name;
+	config.command = base_name(run->command[0]);
+	config.batch = run->batch;
+	config.flags = run->flags;
+	ret = mt_segment_create(&run->session, run->path, &config);
+	if (ret == -EEXIST)
+		return failed(run->session_name,
+			      "there is a session of that name (memtally gc)");
+	if (ret)
+		return failed(run->path, strerror(-ret));
+	run->group = MT_ROOT;
+	return 0;
+}
+
+static void set_limit(struct run *run)
+{
+	int64_t pages;
+
+	if (run->max == INT64_MAX)
+		return;
+	pages = run->max / (int64_t)run->session.header->page_size;
+	mt_counter_force_max(&run->session, run->group,
+			     MT_MIN(pages, MT_UNLIMITED));
+}
+
+/* Where execvp() will find the command; "" if nowhere. */
+static void find_command(const char *name, char *ret)
+{
+	const char *path = getenv("PATH");
+
+	ret[0] = '\0';
+	if (strchr(name, '/')) {
+		snprintf(ret, MT_PATH_MAX, "%s", name);
+		return;
+	}
+	while (path && *path) {
+		int n = (int)strcspn(path, ":");
+
+		snprintf(ret, MT_PATH_MAX, "%.*s/%s", n, path, name);
+		if (n && !access(ret, X_OK))
+			return;
+		path += n + (path[n] == ':');
+	}
+	ret[0] = '\0';
+}
+
+static int check_command(struct run *run)
+{
+	static const char *const why[] = {
+		[MT_TARGET_STATIC] = "statically linked: not covered",
+		[MT_TARGET_SETUID] = "set-user-ID or privileged: not covered",
+		[MT_TARGET_MACHINE] = "of another machine or ELF class: "
+				      "not covered",
+		[MT_TARGET_MUSL] = "linked with musl: not covered",
+		[MT_TARGET_SANITIZER] = "built with a sanitizer: not covered",
+	};
+	char path[MT_PATH_MAX];
+	enum mt_target target;
+	struct stat st;
+
+	find_command(run->command[0], path);
+	/* exec itself will say what is wrong with it. */
+	if (!path[0] || stat(path, &st) || !S_ISREG(st.st_mode))
+		return 0;
+	target = mt_target_look(path);
+	if (target == MT_TARGET_OK)
+		return 0;
+	complain(run->command[0], why[target]);
+	run->uncovered = mt_target_objects(target);
+	return run->best_effort ? 0 : CMD_BEFORE;
+}
+
+static void put_preload(const struct run *run)
+{
+	const char *old = getenv("LD_PRELOAD");
+	size_t len = strlen(run->library);
+	char *value;
+
+	if (old && strncmp(old, run->library, len) == 0 &&
+	    (!old[len] || old[len] == ':' || old[len] == ' '))
+		return;
+	if (asprintf(&value, "%s%s%s", run->library, old && *old ? ":" : "",
+		     old ? old : "") < 0)
+		return;
+	setenv("LD_PRELOAD", value, 1);
+	free(value);
+}
+
+static void prepare_environment(const struct run *run)
+{
+	if (run->uncovered)
+		return;
+	put_preload(run);
+	setenv("MEMTALLY_SESSION", run->path, 1);
+	if (run->nested)
+		setenv("MEMTALLY_GROUP", run->group_path, 1);
+}
+
+static int exec_status(const char *command, int error)
+{
+	complain(command,
+		 error == ENOENT ? "command not found" : strerror(error));
+	return error == ENOENT ? CMD_NOTFOUND : CMD_NOEXEC;
+}
+
+/* Start the command; a failed exec comes back through a pipe. */
+static pid_t start(const struct run *run, const sigset_t *mask, int *ret_error)
+{
+	int pipe_fd[2];
+	ssize_t n;
+	pid_t pid;
+
+	*ret_error = 0;
+	if (pipe2(pipe_fd, O_CLOEXEC)) {
+		*ret_error = errno;
+		return -1;
+	}
+	pid = fork();
+	if (pid == 0) {
+		sigprocmask(SIG_SETMASK, mask, NULL);
+		prepare_environment(run);
+		execvp(run->command[0], run->command);
+		n = write(pipe_fd[1], &(int){ errno }, sizeof(int));
+		_exit(n > 0 ? CMD_NOEXEC : CMD_BEFORE);
+	}
+	close(pipe_fd[1]);
+	if (pid < 0)
+		*ret_error = errno;
+	else if (read(pipe_fd[0], ret_error, sizeof(int)) == 0)
+		*ret_error = 0;
+	close(pipe_fd[0]);
+	return pid;
+}
+
+/* Nobody runs any more: what deaths inside an operation left goes, too. */
+static void settle(struct run *run)
+{
+	struct mt_audit_scratch *scratch;
+	int64_t pages;
+
+	scratch = malloc(sizeof(*scratch));
+	if (scratch)
+		mt_audit(&run->session, scratch, &pages);
+	free(scratch);
+	if (run->nested) {
+		struct mt_group *group = &run->session.groups[run->group];
+
+		fetch_and_seq_cst(&group->flags, ~MT_GROUP_KEEP);
+	}
+	mt_group_sweep(&run->session);
+}
+
+static void print_most(const struct model *model, FILE *to)
+{
+	struct mt_ended ended[64];
+	bool done[64] = { false };
+	uint32_t count = mt_reader_count(&model->reader, MT_ENDED);
+	unsigned n = 0;
+	char text[16];
+
+	for (uint32_t i = 0; i < count && n < 64; i++)
+		n += mt_reader_ended(&model->reader, i, &ended[n]);
+	if (!n)
+		return;
+	fputs("     at most:", to);
+	for (unsigned k = 0; k < 4 && k < n; k++) {
+		unsigned most = n;
+
+		for (unsigned i = 0; i < n; i++) {
+			if (!done[i] &&
+			    (most == n || ended[i].peak > ended[most].peak))
+				most = i;
+		}
+		done[most] = true;
+		fprintf(to, "  %s.%u %s", ended[most].comm, ended[most].pid,
+			format_bytes((int64_t)ended[most].peak * model->page,
+				     text));
+	}
+	fputc('\n', to);
+}
+
+static void print_text(const struct run *run, const struct model *model,
+		       pid_t child, FILE *to)
+{
+	const struct mt_group *group = &run->session.groups[run->group];
+	uint64_t total = load_relaxed(&model->reader.header.processes_total);
+	int64_t max = load_relaxed(&group->max);
+	int64_t peak = load_relaxed(&group->peak);
+	char text[2][16];
+
+	fprintf(to, "memtally: %s[%d]", base_name(run->command[0]), (int)child);
+	if (total > 1 && !run->nested)
+		fprintf(to, " and %" PRIu64 " %s", total - 1,
+			total == 2 ? "child" : "children");
+	fprintf(to, "   peak %s", format_bytes(peak * model->page, text[0]));
+	if (max < MT_UNLIMITED)
+		fprintf(to, " of %s (%.0f%%)",
+			format_bytes(max * model->page, text[1]),
+			max ? 100.0 * (double)peak / (double)max : 100.0);
+	fprintf(to, "   now %s   refused %" PRIu64,
+		format_bytes(load_relaxed(&group->usage) * model->page,
+			     text[0]),
+		load_relaxed(&group->events[MT_EVENT_OOM]));
+	if (model->nr_alive)
+		fprintf(to, "   %u still running", model->nr_alive);
+	fputc('\n', to);
+	print_most(model, to);
+}
+
+static int summarize(const struct run *run, pid_t child)
+{
+	const char *kind = run->summary;
+	const char *file = kind ? strchr(kind, ':') : NULL;
+	struct model model;
+	FILE *to = stderr;
+	int ret;
+
+	if (!kind)
+		kind = isatty(2) ? "text" : "none";
+	if (strncmp(kind, "none", 4) == 0)
+		return 0;
+	ret = model_load(&model, run->path);
+	if (ret) {
+		complain(run->path, segment_error(ret));
+		return 1;
+	}
+	if (file)
+		to = fopen(file + 1, "we");
+	if (!to) {
+		complain(file + 1, strerror(errno));
+		model_free(&model);
+		return 1;
+	}
+	if (strncmp(kind, "json", 4) == 0) {
+		cJSON *object = model_json(&model, true);
+		char *text = cJSON_Print(object);
+
+		fprintf(to, "%s\n", text ? text : "");
+		free(text);
+		cJSON_Delete(object);
+	} else {
+		print_text(run, &model, child, to);
+	}
+	model_free(&model);
+	if (fflush(to) || ferror(to)) {
+		complain(file ? file + 1 : "standard error", strerror(errno));
+		ret = 1;
+	}
+	if (to != stderr)
+		fclose(to);
+	return ret;
+}
+
+static void remove_unused(const struct run *run)
+{
+	if (!run->nested)
+		unlink(run->path);
+}
+
+static int run_and_wait(struct run *run)
+{
+	_Atomic uint64_t *total = &run->session.header->processes_total;
+	uint64_t before = load_relaxed(total);
+	sigset_t mask;
+	sigset_t set;
+	int status;
+	int error;
+	pid_t pid;
+
+	if (!run->nested)
+		store_relaxed(&run->session.header->supervisor,
+			      (uint32_t)getpid());
+	supervise_signals(&set);
+	sigprocmask(SIG_BLOCK, &set, &mask);
+	pid = start(run, &mask, &error);
+	if (error) {
+		if (pid > 0)
+			waitpid(pid, NULL, 0);
+		remove_unused(run);
+		return pid > 0 ? exec_status(run->command[0], error)
+			       : failed("fork", strerror(error));
+	}
+	status = supervise(&run->session, pid);
+	if (!run->nested)
+		store_relaxed(&run->session.header->supervisor, 0);
+	settle(run);
+	if (load_relaxed(total) == before && !run->uncovered &&
+	    !run->best_effort)
+		complain(run->command[0],
+			 "never reported in: nothing was counted");
+	summarize(run, pid);
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+				   : WEXITSTATUS(status);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run *run = calloc(1, sizeof(*run));
+	int ret;
+
+	if (!run)
+		return failed("run", strerror(ENOMEM));
+	run->max = INT64_MAX;
+	ret = parse(run, argc, argv);
+	if (!ret)
+		ret = check_command(run);
+	if (!ret)
+		ret = make_session(run);
+	if (!ret) {
+		ret = find_library(run);
+		if (ret)
+			remove_unused(run);
+	}
+	if (ret) {
+		free(run);
+		return ret < 0 ? CMD_OK : ret;
+	}
+	set_limit(run);
+	if (run->exec) {
+		prepare_environment(run);
+		execvp(run->command[0], run->command);
+		ret = exec_status(run->command[0], errno);
+		remove_unused(run);
+	} else {
+		ret = run_and_wait(run);
+	}
+	free(run);
+	return ret;
+}

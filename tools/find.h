@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * find.h - where sessions are.
+ */
+#ifndef MT_TOOLS_FIND_H
+#define MT_TOOLS_FIND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Paths of segments, in order of their names. */
+struct sessions {
+	char **paths;
+	size_t n;
+};
+
+/* All segments in this user's directories. */
+void find_sessions(struct sessions *ret_sessions);
+void free_sessions(struct sessions *sessions);
+
+/**
+ * find_session - the one that @name means
+ * @name: an absolute path, a name, or NULL: the only live one
+ * @ret_path: 4096 bytes
+ *
+ * Return: an exit status; when it is not CMD_OK a line has been said.
+ */
+int find_session(const char *name, char *ret_path);
+
+#endif

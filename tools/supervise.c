@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * supervise.c - one poll loop: the command, signals, and a descriptor for each
+ * process of the session that says when it is gone.
+ *
+ * New processes bump a word of the segment; a thread waits on it as on a
+ * futex and wakes the loop.
+ */
+#include "tools/supervise.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/atomic.h"
+#include "core/process.h"
+
+/* Should an event be missed, the table is looked over this often. */
+#define LOOK_MS 200
+
+enum { SIGNALS, JOINS, NR_FIXED };
+
+struct watch {
+	struct mt_session *session;
+	struct mt_process_facts self;
+	pid_t child;
+	int status; /* of the child */
+	bool ended;
+	struct pollfd *fds; /* the fixed ones, then one for each slot */
+	uint32_t *pids;     /* whom the descriptor of a slot is for */
+	uint32_t nr_slots;
+};
+
+struct waker {
+	struct mt_session *session;
+	int fd;
+};
+
+void supervise_signals(sigset_t *set)
+{
+	static const int passed[] = { SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT,
+				      SIGUSR1, SIGUSR2,  SIGCONT, SIGTSTP,
+				      SIGALRM, SIGWINCH, SIGCHLD };
+
+	sigemptyset(set);
+	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+		sigaddset(set, passed[i]);
+}
+
+static void *wait_for_joins(void *arg)
+{
+	struct waker *waker = arg;
+	_Atomic uint32_t *joins = &waker->session->header->joins;
+
+	for (;;) {
+		uint32_t seen = load_acquire(joins);
+		uint64_t one = 1;
+
+		if (write(waker->fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+			return NULL;
+		syscall(SYS_futex, joins, FUTEX_WAIT, seen, NULL, NULL, 0);
+	}
+}
+
+static void drop(struct watch *watch, uint32_t slot)
+{
+	struct pollfd *fd = &watch->fds[NR_FIXED + slot];
+
+	if (fd->fd >= 0)
+		close(fd->fd);
+	fd->fd = -1;
+	watch->pids[slot] = 0;
+}
+
+static void reap(struct watch *watch, uint32_t slot)
+{
+	uint32_t how = MT_ENDED_EXITED;
+	uint64_t state;
+
+	if (mt_process_life(watch->session, slot, watch->self.pid_ns, &state) !=
+	    MT_DEAD)
+		return;
+	if ((pid_t)(state >> 32) == watch->child && watch->ended &&
+	    WIFSIGNALED(watch->status))
+		how = MT_ENDED_KILLED;
+	mt_process_reap(watch->session, slot, state, how);
+	drop(watch, slot);
+}
+
+/* Watch whoever is in the table and not watched yet. */
+static void look(struct watch *watch)
+{
+	uint32_t high = mt_table_high(watch->session, MT_PROCESSES);
+
+	for (uint32_t i = 0; i < high && i < watch->nr_slots; i++) {
+		struct mt_process *process = &watch->session->processes[i];
+		uint64_t state = load_acquire(&process->state);
+		uint32_t pid = (uint32_t)(state >> 32);
+
+		if ((state & 0xff) != MT_PROC_LIVE ||
+		    load_relaxed(&process->pid_ns) != watch->self.pid_ns)
+			continue;
+		if (watch->pids[i] == pid && watch->fds[NR_FIXED + i].fd >= 0)
+			continue;
+		drop(watch, i);
+		watch->fds[NR_FIXED + i].fd =
+			(int)syscall(SYS_pidfd_open, pid, 0);
+		watch->fds[NR_FIXED + i].events = POLLIN;
+		watch->pids[i] = pid;
+		/* No descriptor to be had: it is looked at now and then. */
+		if (watch->fds[NR_FIXED + i].fd < 0)
+			reap(watch, i);
+	}
+}
+
+static void wait_for_children(struct watch *watch)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+		if (pid != watch->child)
+			continue;
+		if (WIFSTOPPED(status)) {
+			/* As if it were us: the shell sees a stopped job. */
+			raise(SIGSTOP);
+			kill(watch->child, SIGCONT);
+			continue;
+		}
+		watch->status = status;
+		watch->ended = true;
+	}
+}
+
+static void take_signals(struct watch *watch, int fd)
+{
+	struct signalfd_siginfo info;
+
+	while (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			continue;
+		/*
+		 * What the terminal sent went to the whole foreground group:
+		 * the child has it already.
+		 */
+		if (info.ssi_code <= 0 && !watch->ended)
+			kill(watch->child, (int)info.ssi_signo);
+	}
+	wait_for_children(watch);
+}
+
+static int open_watch(struct watch *watch)
+{
+	struct rlimit files;
+	sigset_t set;
+
+	watch->nr_slots = watch->session->header->tables[MT_PROCESSES].capacity;
+	watch->fds = calloc(NR_FIXED + watch->nr_slots, sizeof(*watch->fds));
+	watch->pids = calloc(watch->nr_slots, sizeof(*watch->pids));
+	if (!watch->fds || !watch->pids)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < NR_FIXED + watch->nr_slots; i++)
+		watch->fds[i].fd = -1;
+	/* A descriptor for each process: as many as we may have. */
+	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	supervise_signals(&set);
+	watch->fds[SIGNALS].fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	watch->fds[SIGNALS].events = POLLIN;
+	watch->fds[JOINS].fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	watch->fds[JOINS].events = POLLIN;
+	return watch->fds[SIGNALS].fd < 0 ? -errno : 0;
+}
+
+static void start_waker(struct watch *watch)
+{
+	static struct waker waker;
+	pthread_t thread;
+
+	waker.session = watch->session;
+	waker.fd = watch->fds[JOINS].fd;
+	if (!pthread_create(&thread, NULL, wait_for_joins, &waker))
+		pthread_detach(thread);
+}
+
+int supervise(struct mt_session *session, pid_t child)
+{
+	struct watch watch = { .session = session, .child = child };
+
+	mt_process_facts(&watch.self);
+	if (open_watch(&watch)) {
+		/* Without it there is still the command to wait for. */
+		while (waitpid(child, &watch.status, 0) < 0 && errno == EINTR)
+			;
+		return watch.status;
+	}
+	start_waker(&watch);
+	wait_for_children(&watch);
+	while (!watch.ended) {
+		uint32_t high = mt_table_high(session, MT_PROCESSES);
+		uint64_t count;
+		int n;
+
+		high = MT_MIN(high, watch.nr_slots);
+		look(&watch);
+		n = poll(watch.fds, NR_FIXED + high, LOOK_MS);
+		if (n <= 0)
+			mt_process_reap_dead(session, watch.self.pid_ns, 16);
+		if (watch.fds[JOINS].revents &&
+		    read(watch.fds[JOINS].fd, &count, sizeof(count)) < 0)
+			continue;
+		take_signals(&watch, watch.fds[SIGNALS].fd);
+		for (uint32_t i = 0; n > 0 && i < high; i++) {
+			if (watch.fds[NR_FIXED + i].revents)
+				reap(&watch, i);
+		}
+	}
+	/* The command has been waited for: its own slot first. */
+	for (uint32_t i = 0; i < watch.nr_slots; i++) {
+		if (watch.pids[i])
+			reap(&watch, i);
+		drop(&watch, i);
+	}
+	mt_process_reap_dead(session, watch.self.pid_ns, UINT32_MAX);
+	free(watch.fds);
+	free(watch.pids);
+	return watch.status;
+}
