@@ -2,11 +2,10 @@
 /*
  * heap.c - arenas and their extent hooks.
  *
- * jemalloc's automatic arenas are the home group's: the configuration they
- * are born with (mt_je_arena_config, see jemalloc.mk) names our hooks, so no
- * arena of the program's is ever without, and jemalloc's own choice of arena
- * stays as fast as it is.  Another group has an arena of its own, made when a
- * thread first enters it.
+ * jemalloc's automatic arenas are the home group's: they are born with our
+ * hooks (see jemalloc.mk), so none is ever without, and jemalloc's own choice
+ * of arena stays as fast as it is.  Another group has an arena of its own,
+ * made when a thread first enters it.
  *
  * In a hook an arena's lock is held, and fork wants it too.  So: atomics in
  * the segment, one drain, raw system calls.  No je_*, nothing that allocates,
@@ -133,7 +132,8 @@ static bool hook_merge(struct je_hooks *hooks MT_UNUSED, void *a,
 }
 
 /* A dalloc or purge that only refuses would cost more than none. */
-static struct je_hooks hooks_table = {
+extern __attribute__((visibility("hidden"))) struct je_hooks mt_je_hooks;
+struct je_hooks mt_je_hooks = {
 	.alloc = hook_alloc,
 	.commit = hook_commit,
 	.decommit = hook_decommit,
@@ -141,9 +141,10 @@ static struct je_hooks hooks_table = {
 	.merge = hook_merge,
 };
 
-extern __attribute__((visibility("hidden")))
-const struct je_arena_config mt_je_arena_config;
-const struct je_arena_config mt_je_arena_config = { &hooks_table, false };
+/* How automatic arenas are made: takes the place of jemalloc's own. */
+#define HIDDEN __attribute__((visibility("hidden")))
+extern HIDDEN const struct je_arena_config je_arena_config_default;
+const struct je_arena_config je_arena_config_default = { &mt_je_hooks, false };
 
 /*
  * oversize_threshold:0	   no arena of its own for 8 MiB and more, which
@@ -184,7 +185,7 @@ static void unlock_others(void)
 /* The arena is made with our hooks, its metadata without them. */
 static bool make_arena(uint32_t owner)
 {
-	struct je_arena_config config = mt_je_arena_config;
+	struct je_arena_config config = je_arena_config_default;
 	unsigned arena;
 	size_t size = sizeof(arena);
 
