@@ -142,6 +142,36 @@ static bool try_session(const char *path, uint32_t pid, const char *key)
 	return found;
 }
 
+/*
+ * A forked child that has charged nothing yet is not in the table, but has
+ * the segment mapped: then it holds nothing.
+ */
+static bool has_mapped(uint32_t pid, const char *path)
+{
+	size_t want = strlen(path);
+	bool found = false;
+	char *line = NULL;
+	size_t size = 0;
+	char name[64];
+	ssize_t len;
+	FILE *maps;
+
+	snprintf(name, sizeof(name), "/proc/%u/maps", pid);
+	maps = fopen(name, "re");
+	while (maps && !found && (len = getline(&line, &size, maps)) > 0) {
+		if (line[len - 1] == '\n')
+			line[--len] = '\0';
+		found = (size_t)len > want &&
+			strcmp(line + len - want, path) == 0;
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	if (found)
+		puts("0");
+	return found;
+}
+
 static int stat_pid(const char *pid_text, const char *key)
 {
 	const char *own = getenv("MEMTALLY_SESSION");
@@ -166,6 +196,8 @@ static int stat_pid(const char *pid_text, const char *key)
 		for (size_t i = 0; i < sessions.n && !found; i++)
 			found = try_session(sessions.paths[i], (uint32_t)pid,
 					    key);
+		for (size_t i = 0; i < sessions.n && !found; i++)
+			found = has_mapped((uint32_t)pid, sessions.paths[i]);
 		free_sessions(&sessions);
 	}
 	if (!found)

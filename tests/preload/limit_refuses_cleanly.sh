@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+exec "$MEMTALLY" run -s none -m 64M -- "$1"

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Runs the unit tests alone.
+. tests/lib.sh
+run_units
+summary
