@@ -210,8 +210,24 @@ enum mt_audit_result mt_audit(struct mt_session *session,
 
 int64_t mt_audit_drift(struct mt_session *session)
 {
-	int64_t words[1] = { 0 };
+	uint32_t high = mt_table_high(session, MT_LINES);
+	int64_t words = 0;
 
-	sum_words(session, words, 1);
-	return load_seq_cst(&session->groups[MT_ROOT].usage) - words[0];
+	for (uint32_t i = 0; i < high; i++) {
+		struct mt_line *line = &session->lines[i];
+
+		for (int k = 0; load_acquire(&line->ident) && k < MT_NR_KINDS;
+		     k++) {
+			uint64_t word = load_acquire(&line->word[k]);
+
+			words += mt_word_used(word) + mt_word_stock(word);
+		}
+	}
+	high = mt_table_high(session, MT_PROCESSES);
+	for (uint32_t i = 0; i < high; i++) {
+		for (int k = 0; k < MT_NR_KINDS; k++)
+			words += mt_word_used(
+				load_acquire(&session->processes[i].word[k]));
+	}
+	return load_seq_cst(&session->groups[MT_ROOT].usage) - words;
 }
