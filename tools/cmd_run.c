@@ -235,7 +235,9 @@ static int find_library(struct run *run)
 	unlink(link);
 	if (symlink(run->library, link) && errno != EEXIST)
 		return failed(link, strerror(errno));
-	snprintf(run->library, sizeof(run->library), "%s", link);
+	if (strlen(link) >= sizeof(run->library))
+		return failed(link, strerror(ENAMETOOLONG));
+	strcpy(run->library, link);
 	return 0;
 }
 
