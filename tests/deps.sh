@@ -41,7 +41,7 @@ programs)
 	need perl has perl
 	need default-jdk-headless has java
 	need curl has curl
-	need libpython3-testsuite ls /usr/lib/python3*/test/test_dict.py
+	need libpython3.11-testsuite ls /usr/lib/python3*/test/test_dict.py
 	;;
 bench)
 	need redis-server has redis-server
