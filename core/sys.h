@@ -130,7 +130,12 @@ static inline int mt_sys_kill(int pid, int sig)
 /* Bytes of a page; from the auxiliary vector, no system call. */
 static inline size_t mt_page_size(void)
 {
-	return getauxval(AT_PAGESZ);
+	static size_t known;
+
+	/* Every thread stores the same. */
+	if (__builtin_expect(!known, 0))
+		known = getauxval(AT_PAGESZ);
+	return known;
 }
 
 static inline void mt_sys_yield(void)
