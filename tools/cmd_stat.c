@@ -133,7 +133,8 @@ static bool try_session(const char *path, uint32_t pid, const char *key)
 	for (uint32_t i = 0; i < model.nr_processes && !found; i++) {
 		const struct model_process *p = &model.processes[i];
 
-		if (p->pid != pid)
+		if (p->pid != pid ||
+		    load_relaxed(&p->record.pid_ns) != model.pid_ns)
 			continue;
 		printf("%" PRId64 "\n", value_of(&model, p, key));
 		found = true;

@@ -94,10 +94,12 @@ static void read_groups(struct model *model)
 	}
 }
 
-static bool is_alive(const struct model_process *process)
+static bool is_alive(const struct model *model,
+		     const struct model_process *process)
 {
 	/* Another pid namespace's process can't be asked after. */
-	return kill((pid_t)process->pid, 0) == 0 || errno != ESRCH;
+	return load_relaxed(&process->record.pid_ns) != model->pid_ns ||
+	       kill((pid_t)process->pid, 0) == 0 || errno != ESRCH;
 }
 
 static void read_processes(struct model *model)
@@ -115,7 +117,7 @@ static void read_processes(struct model *model)
 		p->generation =
 			(uint32_t)(load_relaxed(&p->record.state) >> 8) &
 			0xffffff;
-		p->alive = is_alive(p);
+		p->alive = is_alive(model, p);
 		model->nr_alive += p->alive;
 		model->nr_processes++;
 	}
@@ -190,6 +192,7 @@ static void put_in_order(struct model *model)
 
 int model_load(struct model *model, const char *path)
 {
+	struct stat ns;
 	uint32_t n;
 	int ret;
 
@@ -198,6 +201,8 @@ int model_load(struct model *model, const char *path)
 	if (ret)
 		goto fail;
 	snprintf(model->path, sizeof(model->path), "%s", path);
+	if (!stat("/proc/self/ns/pid", &ns))
+		model->pid_ns = ns.st_ino;
 	model->page = model->reader.header.page_size;
 	model->nr_groups = mt_reader_count(&model->reader, MT_GROUPS);
 	n = mt_reader_count(&model->reader, MT_PROCESSES);

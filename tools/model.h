@@ -44,8 +44,9 @@ struct model {
 	struct model_process *processes;
 	uint32_t nr_processes;
 	uint32_t nr_alive;
-	int64_t drift; /* pages */
-	int64_t page;  /* bytes */
+	int64_t drift;   /* pages */
+	int64_t page;    /* bytes */
+	uint64_t pid_ns; /* ours: pids of another mean nothing here */
 };
 
 /**
