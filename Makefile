@@ -136,9 +136,10 @@ format-check:
 tidy:
 	@tests/deps.sh tidy
 	@clang-tidy --quiet $(wildcard core/*.c tools/*.c preload/*.c) -- \
-		-std=gnu17 -D_GNU_SOURCE -I. 2>/dev/null
+		-std=gnu17 -D_GNU_SOURCE -I. 2>&1 | { ! grep -A 4 -E 'warning:|error:'; }
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr -I. \
-		--suppress=missingIncludeSystem -D_GNU_SOURCE core tools
+		--suppress=missingIncludeSystem -D_GNU_SOURCE -D__x86_64__=1 \
+		core tools
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/memtally

@@ -36,12 +36,12 @@ static const struct {
 	uint32_t stride;
 	uint32_t capacity;
 } table_shapes[MT_NR_TABLES] = {
-	[MT_GROUPS] = {sizeof(struct mt_group),    2048 },
+	[MT_GROUPS] = { sizeof(struct mt_group), 2048 },
 	[MT_PROCESSES] = { sizeof(struct mt_process), 2048 },
-	[MT_THREADS] = { sizeof(struct mt_thread),  8192 },
-	[MT_LINES] = { sizeof(struct mt_line),    16384},
-	[MT_ENDED] = { sizeof(struct mt_ended),   64   },
-	[MT_RECORDS] = { sizeof(struct mt_record),  256  },
+	[MT_THREADS] = { sizeof(struct mt_thread), 8192 },
+	[MT_LINES] = { sizeof(struct mt_line), 16384 },
+	[MT_ENDED] = { sizeof(struct mt_ended), 64 },
+	[MT_RECORDS] = { sizeof(struct mt_record), 256 },
 };
 
 static char *append(char *at, const char *end, const char *text)
@@ -175,7 +175,7 @@ static void read_boot_id(uint8_t *id)
 	n = mt_sys_read(fd, text, sizeof(text));
 	mt_sys_close(fd);
 	for (ssize_t i = 0; i < n && nibbles < 32; i++) {
-		int c = text[i];
+		int c = (unsigned char)text[i];
 		int value = c >= '0' && c <= '9'   ? c - '0'
 			    : c >= 'a' && c <= 'f' ? c - 'a' + 10
 						   : -1;

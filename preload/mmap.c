@@ -347,8 +347,8 @@ static uint64_t fresh_object(void)
 /* What kind of thing is behind a descriptor? */
 static void classify_file(int fd, bool private, struct mt_range *range)
 {
-	struct statfs fs;
-	struct stat st;
+	struct statfs fs = { 0 };
+	struct stat st = { 0 };
 
 	range->type = private ? MT_MAP_FILE : MT_MAP_SHARED_FILE;
 	if (mt_syscall4(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH))
@@ -409,14 +409,14 @@ static void classify(struct mt_range *range, int prot, int flags, int fd,
 static uint64_t mapped_length(size_t len, int flags, int fd)
 {
 	uint64_t huge = UINT64_C(2) << 20;
-	struct stat st;
+	struct stat st = { 0 };
 
 	if (flags & MAP_HUGETLB) {
 		int shift = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
 
 		huge = shift ? UINT64_C(1) << shift : huge;
 	} else if (!(flags & MAP_ANONYMOUS) && fd >= 0) {
-		struct statfs fs;
+		struct statfs fs = { 0 };
 
 		if (mt_syscall2(SYS_fstatfs, fd, &fs) ||
 		    fs.f_type != HUGETLBFS_MAGIC ||
@@ -542,7 +542,7 @@ MT_EXPORT int munmap(void *addr, size_t len)
  * after an mprotect that changed some and then failed. */
 static void resync(uint64_t start, uint64_t end)
 {
-	char text[4096];
+	char text[4096] = "";
 	size_t have = 0;
 	ssize_t n;
 	int fd = mt_sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
@@ -717,6 +717,10 @@ MT_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 	va_end(ap);
 	if (!real_mremap)
 		RESOLVE(mremap);
+	if (!real_mremap) {
+		errno = ENOSYS;
+		return MAP_FAILED;
+	}
 	held = from % mt_page_size() || !new_size ? NOT_COUNTED : enter();
 	if (held == HELD) {
 		known = mt_map_find(
@@ -864,6 +868,10 @@ MT_EXPORT void *sbrk(intptr_t increment)
 
 	if (!real_sbrk)
 		RESOLVE(sbrk);
+	if (!real_sbrk) {
+		errno = ENOMEM;
+		return (void *)-1;
+	}
 	if (!increment || !mt_account_start())
 		return real_sbrk(increment);
 	before = brk_now();
@@ -887,12 +895,16 @@ MT_EXPORT void *shmat(int id, const void *addr, int flags)
 	struct mt_map_op op = { .what = MT_OP_INSERT };
 	struct bill bill = { 0 };
 	int saved = errno;
-	struct shmid_ds ds;
+	struct shmid_ds ds = { 0 };
 	uint64_t size;
 	void *p;
 
 	if (!real_shmat)
 		RESOLVE(shmat);
+	if (!real_shmat) {
+		errno = ENOSYS;
+		return (void *)-1;
+	}
 	if (mt_syscall3(SYS_shmctl, id, IPC_STAT, &ds) || !mt_account_start())
 		return real_shmat(id, addr, flags);
 	size = page_up(ds.shm_segsz);
@@ -948,6 +960,8 @@ MT_EXPORT int shmdt(const void *addr)
 
 	if (!real_shmdt)
 		RESOLVE(shmdt);
+	if (!real_shmdt)
+		return fail(-ENOSYS);
 	if (enter() == HELD) {
 		list = mt_map_detach(&table, start, attachment_end(start));
 		mt_map_weigh(&table, list, bill_add, &bill);

@@ -68,7 +68,8 @@ static int remove_session(const char *path, bool only_say)
 	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
 	d = opendir(dir);
 	while (d && (entry = readdir(d))) {
-		if (strncmp(entry->d_name, slash + 1, len) == 0 &&
+		if (strlen(entry->d_name) > len &&
+		    memcmp(entry->d_name, slash + 1, len) == 0 &&
 		    entry->d_name[len] == '@')
 			unlinkat(dirfd(d), entry->d_name, 0);
 	}
@@ -79,11 +80,9 @@ static int remove_session(const char *path, bool only_say)
 
 int cmd_gc(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"dry-run", 0, NULL, 'n'},
-		{ "help",   0, NULL, 'h'},
-		{ NULL,     0, NULL, 0  }
-	};
+	static const struct option options[] = { { "dry-run", 0, NULL, 'n' },
+						 { "help", 0, NULL, 'h' },
+						 { NULL, 0, NULL, 0 } };
 	struct sessions sessions;
 	bool only_say = false;
 	int failed = 0;

@@ -72,11 +72,9 @@ static void print_entry(const struct model *model)
 
 int cmd_ls(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json",  0, NULL, 'j'},
-		{ "help", 0, NULL, 'h'},
-		{ NULL,   0, NULL, 0  }
-	};
+	static const struct option options[] = { { "json", 0, NULL, 'j' },
+						 { "help", 0, NULL, 'h' },
+						 { NULL, 0, NULL, 0 } };
 	struct sessions sessions;
 	cJSON *object = NULL;
 	cJSON *list = NULL;

@@ -83,22 +83,22 @@ enum {
 };
 
 static const struct option options[] = {
-	{"max",          1, NULL, 'm'            },
-	{ "name",        1, NULL, 'n'            },
-	{ "summary",     1, NULL, 's'            },
-	{ "by",          1, NULL, OPT_BY         },
-	{ "batch",       1, NULL, OPT_BATCH      },
-	{ "no-follow",   0, NULL, OPT_NO_FOLLOW  },
-	{ "best-effort", 0, NULL, OPT_BEST_EFFORT},
-	{ "exec",        0, NULL, 'x'            },
-	{ "high",        1, NULL, OPT_LATER      },
-	{ "low",         1, NULL, OPT_LATER      },
-	{ "min",         1, NULL, OPT_LATER      },
-	{ "property",    1, NULL, OPT_LATER      },
-	{ "group",       1, NULL, OPT_LATER      },
-	{ "on-max",      1, NULL, OPT_ON_MAX     },
-	{ "help",        0, NULL, 'h'            },
-	{ NULL,          0, NULL, 0              }
+	{ "max", 1, NULL, 'm' },
+	{ "name", 1, NULL, 'n' },
+	{ "summary", 1, NULL, 's' },
+	{ "by", 1, NULL, OPT_BY },
+	{ "batch", 1, NULL, OPT_BATCH },
+	{ "no-follow", 0, NULL, OPT_NO_FOLLOW },
+	{ "best-effort", 0, NULL, OPT_BEST_EFFORT },
+	{ "exec", 0, NULL, 'x' },
+	{ "high", 1, NULL, OPT_LATER },
+	{ "low", 1, NULL, OPT_LATER },
+	{ "min", 1, NULL, OPT_LATER },
+	{ "property", 1, NULL, OPT_LATER },
+	{ "group", 1, NULL, OPT_LATER },
+	{ "on-max", 1, NULL, OPT_ON_MAX },
+	{ "help", 0, NULL, 'h' },
+	{ NULL, 0, NULL, 0 }
 };
 
 static int set_by(struct run *run, const char *by)
@@ -206,10 +206,11 @@ static int parse(struct run *run, int argc, char **argv)
 /* The library: beside us, or where it is installed relative to us. */
 static int find_library(struct run *run)
 {
-	static const char *const places[] = { "libmemtally.so",
-					      "../lib/memtally/libmemtally.so",
-					      "../lib64/memtally/"
-					      "libmemtally.so" };
+	static const char *const places[] = {
+		"libmemtally.so",
+		"../lib/memtally/libmemtally.so",
+		"../lib64/memtally/libmemtally.so",
+	};
 	char self[MT_PATH_MAX];
 	char link[MT_PATH_MAX + 64];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 32);
@@ -355,8 +356,7 @@ static int check_command(struct run *run)
 	static const char *const why[] = {
 		[MT_TARGET_STATIC] = "statically linked: not covered",
 		[MT_TARGET_SETUID] = "set-user-ID or privileged: not covered",
-		[MT_TARGET_MACHINE] = "of another machine or ELF class: "
-				      "not covered",
+		[MT_TARGET_MACHINE] = "of another machine: not covered",
 		[MT_TARGET_MUSL] = "linked with musl: not covered",
 		[MT_TARGET_SANITIZER] = "built with a sanitizer: not covered",
 	};

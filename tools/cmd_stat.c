@@ -248,13 +248,11 @@ static int show(const char *path, bool json, double every, long count)
 
 int cmd_stat(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json",   0, NULL, 'j'},
-		{ "pid",   1, NULL, 'p'},
-		{ "value", 1, NULL, 'v'},
-		{ "help",  0, NULL, 'h'},
-		{ NULL,    0, NULL, 0  }
-	};
+	static const struct option options[] = { { "json", 0, NULL, 'j' },
+						 { "pid", 1, NULL, 'p' },
+						 { "value", 1, NULL, 'v' },
+						 { "help", 0, NULL, 'h' },
+						 { NULL, 0, NULL, 0 } };
 	const char *pid = NULL;
 	const char *key = NULL;
 	double every = 0;

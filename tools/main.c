@@ -14,10 +14,10 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *help;
 } verbs[] = {
-	{"run",   cmd_run,  "start a program in a new session"        },
-	{ "ls",   cmd_ls,   "list sessions"                           },
-	{ "stat", cmd_stat, "show who holds how much"                 },
-	{ "gc",   cmd_gc,   "remove sessions whose processes are gone"},
+	{ "run", cmd_run, "start a program in a new session" },
+	{ "ls", cmd_ls, "list sessions" },
+	{ "stat", cmd_stat, "show who holds how much" },
+	{ "gc", cmd_gc, "remove sessions whose processes are gone" },
 };
 
 #define NR_VERBS (sizeof(verbs) / sizeof(verbs[0]))

@@ -417,7 +417,7 @@ static int by_peak(const void *a, const void *b)
 
 static void put_ended(cJSON *list, const struct model *model)
 {
-	struct mt_ended ended[64];
+	static struct mt_ended ended[64];
 	unsigned n = 0;
 	uint32_t count = mt_reader_count(&model->reader, MT_ENDED);
 

@@ -207,15 +207,15 @@ static const struct {
 	const char *name;
 	long (*run)(void);
 } all[] = {
-	{"malloc_free", malloc_free},
-	{ "churn_1",    churn_1    },
-	{ "churn_2",    churn_2    },
-	{ "mmap_1",     mmap_1     },
-	{ "mmap_64",    mmap_64    },
-	{ "startup",    startup    },
-	{ "threads",    threads    },
-	{ "large",      large      },
-	{ "forks",      forks      },
+	{ "malloc_free", malloc_free },
+	{ "churn_1", churn_1 },
+	{ "churn_2", churn_2 },
+	{ "mmap_1", mmap_1 },
+	{ "mmap_64", mmap_64 },
+	{ "startup", startup },
+	{ "threads", threads },
+	{ "large", large },
+	{ "forks", forks },
 };
 
 int main(int argc, char **argv)

@@ -42,14 +42,8 @@ static void storm(unsigned long signals)
 
 int main(void)
 {
-	struct itimerval timer = {
-		{0,  200},
-                { 0, 200}
-	};
-	struct itimerval off = {
-		{0,  0},
-                { 0, 0}
-	};
+	struct itimerval timer = { { 0, 200 }, { 0, 200 } };
+	struct itimerval off = { { 0, 0 }, { 0, 0 } };
 	struct sigaction sa;
 	volatile int jumps;
 	long before = accounted();

@@ -49,14 +49,16 @@ struct vector {
 };
 
 static const struct vector vectors[] = {
-	{"T01",
-         "plain hierarchical charge and uncharge",		   3,
-         {
+	{ "T01",
+	  "plain hierarchical charge and uncharge",
+	  3,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
-	  }, 3,
-         {
+	  },
+	  3,
+	  {
 		  { OP_CHARGE,
 		    2,
 		    INT64_C(10),
@@ -87,14 +89,16 @@ static const struct vector vectors[] = {
 			    { 11, 15, 0, 0, 0, 0, 0 },
 			    { 6, 10, 0, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T02",
-         "limit is inclusive: usage may equal max",		  2,
-         {
+	  "limit is inclusive: usage may equal max",
+	  2,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(100), INT64_C(0), INT64_C(0) },
-	  }, 2,
-         {
+	  },
+	  2,
+	  {
 		  { OP_TRY_CHARGE,
 		    1,
 		    INT64_C(100),
@@ -113,17 +117,19 @@ static const struct vector vectors[] = {
 			    { 100, 100, 0, 0, 0, 0, 0 },
 			    { 100, 100, 1, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T03",
-         "failing ancestor is the lowest one over its limit; lower levels are "
-         "rolled back",					      4,
-         {
+	  "failing ancestor is the lowest one over its limit; lower levels are "
+	  "rolled back",
+	  4,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(50), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(40), INT64_C(0), INT64_C(0) },
 		  { 2, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
-	  }, 5,
-         {
+	  },
+	  5,
+	  {
 		  { OP_TRY_CHARGE,
 		    3,
 		    INT64_C(30),
@@ -179,16 +185,18 @@ static const struct vector vectors[] = {
 			    { 30, 30, 1, 0, 0, 0, 0 },
 			    { 30, 30, 0, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T04",
-         "only the upper limit is hit: the child's watermark keeps the "
-         "phantom peak",					     3,
-         {
+	  "only the upper limit is hit: the child's watermark keeps the "
+	  "phantom peak",
+	  3,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(100), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
-	  }, 2,
-         {
+	  },
+	  2,
+	  {
 		  { OP_TRY_CHARGE,
 		    2,
 		    INT64_C(90),
@@ -209,15 +217,17 @@ static const struct vector vectors[] = {
 			    { 90, 90, 1, 0, 0, 0, 0 },
 			    { 90, 90, 0, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T05",
-         "failcnt counts at the failing node only",		  3,
-         {
+	  "failcnt counts at the failing node only",
+	  3,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(10), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(8), INT64_C(0), INT64_C(0) },
-	  }, 5,
-         {
+	  },
+	  5,
+	  {
 		  { OP_TRY_CHARGE,
 		    2,
 		    INT64_C(9),
@@ -268,15 +278,17 @@ static const struct vector vectors[] = {
 			    { 8, 8, 2, 0, 0, 0, 0 },
 			    { 8, 8, 2, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T06",
-         "roll-back restores the protected sums",		    3,
-         {
+	  "roll-back restores the protected sums",
+	  3,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(100), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(2251799813685247), INT64_C(20), INT64_C(60) },
-	  }, 3,
-         {
+	  },
+	  3,
+	  {
 		  { OP_TRY_CHARGE,
 		    2,
 		    INT64_C(50),
@@ -307,14 +319,16 @@ static const struct vector vectors[] = {
 			    { 5, 50, 1, 0, 0, 5, 5 },
 			    { 5, 50, 0, 5, 5, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T07",
-         "forced charge goes past the limit",			2,
-         {
+	  "forced charge goes past the limit",
+	  2,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(10), INT64_C(0), INT64_C(0) },
-	  }, 4,
-         {
+	  },
+	  4,
+	  {
 		  { OP_CHARGE,
 		    1,
 		    INT64_C(15),
@@ -351,15 +365,17 @@ static const struct vector vectors[] = {
 			    { 10, 15, 0, 0, 0, 0, 0 },
 			    { 10, 15, 1, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T08",
-         "underflow clamps at zero at that level, the walk goes on", 3,
-         {
+	  "underflow clamps at zero at that level, the walk goes on",
+	  3,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(2251799813685247), INT64_C(0), INT64_C(8) },
-	  }, 3,
-         {
+	  },
+	  3,
+	  {
 		  { OP_CHARGE,
 		    1,
 		    INT64_C(10),
@@ -390,14 +406,16 @@ static const struct vector vectors[] = {
 			    { 8, 15, 0, 0, 0, 0, 0 },
 			    { 0, 5, 0, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T09",
-         "set_max refuses below usage and is inclusive",	     2,
-         {
+	  "set_max refuses below usage and is inclusive",
+	  2,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
-	  }, 7,
-         {
+	  },
+	  7,
+	  {
 		  { OP_CHARGE,
 		    1,
 		    INT64_C(50),
@@ -461,14 +479,16 @@ static const struct vector vectors[] = {
 			    { 40, 50, 0, 0, 0, 0, 0 },
 			    { 40, 50, 1, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T10",
-         "v2 limit write lowers first, then later charges fail",     2,
-         {
+	  "v2 limit write lowers first, then later charges fail",
+	  2,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
-	  }, 6,
-         {
+	  },
+	  6,
+	  {
 		  { OP_CHARGE,
 		    1,
 		    INT64_C(50),
@@ -523,16 +543,18 @@ static const struct vector vectors[] = {
 			    { 20, 50, 0, 0, 0, 0, 0 },
 			    { 20, 50, 2, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T11",
-         "children sums follow usage, claim and claim changes",      4,
-         {
+	  "children sums follow usage, claim and claim changes",
+	  4,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(2251799813685247), INT64_C(10), INT64_C(40) },
 		  { 1, INT64_C(2251799813685247), INT64_C(0), INT64_C(25) },
-	  }, 8,
-         {
+	  },
+	  8,
+	  {
 		  { OP_CHARGE,
 		    2,
 		    INT64_C(5),
@@ -621,17 +643,19 @@ static const struct vector vectors[] = {
 			    { 7, 25, 0, 0, 7, 0, 0 },
 			    { 30, 30, 0, 12, 30, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T12",
-         "sums at three levels: only the direct parent of the claiming node "
-         "sees it",						  4,
-         {
+	  "sums at three levels: only the direct parent of the claiming node "
+	  "sees it",
+	  4,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(100) },
 		  { 1, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
 		  { 2, INT64_C(2251799813685247), INT64_C(0), INT64_C(30) },
-	  }, 3,
-         {
+	  },
+	  3,
+	  {
 		  { OP_CHARGE,
 		    3,
 		    INT64_C(20),
@@ -665,15 +689,17 @@ static const struct vector vectors[] = {
 			    { 120, 120, 0, 0, 0, 0, 30 },
 			    { 40, 40, 0, 0, 30, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T13",
-         "watermark keeps the highest committed level; v1 reset drops it to "
-         "usage",						    2,
-         {
+	  "watermark keeps the highest committed level; v1 reset drops it to "
+	  "usage",
+	  2,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
-	  }, 6,
-         {
+	  },
+	  6,
+	  {
 		  { OP_CHARGE,
 		    1,
 		    INT64_C(40),
@@ -728,16 +754,18 @@ static const struct vector vectors[] = {
 			    { 0, 40, 0, 0, 0, 0, 0 },
 			    { 0, 26, 0, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 	{ "T14",
-         "claims set before any charge, then drained to zero",       3,
-         {
+	  "claims set before any charge, then drained to zero",
+	  3,
+	  {
 		  { -1, INT64_C(2251799813685247), 0, 0 },
 		  { 0, INT64_C(2251799813685247), INT64_C(0), INT64_C(0) },
 		  { 1, INT64_C(2251799813685247), INT64_C(2251799813685247),
 		    INT64_C(2251799813685247) },
-	  }, 2,
-         {
+	  },
+	  2,
+	  {
 		  { OP_CHARGE,
 		    2,
 		    INT64_C(7),
@@ -758,7 +786,7 @@ static const struct vector vectors[] = {
 			    { 0, 7, 0, 0, 0, 0, 0 },
 			    { 0, 7, 0, 0, 0, 0, 0 },
 		    } },
-	  }},
+	  } },
 };
 
 #endif
