@@ -636,9 +636,13 @@ static void *private_memory(size_t size)
 static void *file_memory(const char *path)
 {
 	void *p = NULL;
-	int fd = mt_sys_open(
-		path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd;
 
+	if (!mt_sys_file_size_ok(MT_MAP_FILE_SIZE))
+		return NULL;
+	fd = mt_sys_open(path,
+			 O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+			 0600);
 	if (fd < 0)
 		return NULL;
 	if (!mt_syscall2(SYS_ftruncate, fd, MT_MAP_FILE_SIZE)) {

@@ -104,6 +104,49 @@ static uint32_t used(const struct mt_header *header, enum mt_table_id id)
 	return MT_MIN(load_relaxed(&table->high), table->capacity);
 }
 
+/*
+ * Bytes of the character at @text, or 0 if it is none to show: a control
+ * character, the eight-bit ones of terminals included, or no proper UTF-8 (the
+ * kernel cuts a process's name anywhere).  Stops at the NUL by itself, which is
+ * no continuation byte.
+ */
+static size_t character(const unsigned char *text)
+{
+	static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+	uint32_t code = text[0];
+	size_t len = code < 0x80             ? 1
+		     : (code & 0xe0) == 0xc0 ? 2
+		     : (code & 0xf0) == 0xe0 ? 3
+		     : (code & 0xf8) == 0xf0 ? 4
+					     : 0;
+
+	if (len > 1)
+		code &= 0x7fu >> len;
+	for (size_t i = 1; i < len; i++) {
+		if ((text[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (text[i] & 0x3f);
+	}
+	if (code < 0x20 || (code >= 0x7f && code < 0xa0) || code < least[len] ||
+	    code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+		return 0;
+	return len;
+}
+
+void mt_reader_clean(char *text, size_t size)
+{
+	if (!size)
+		return;
+	text[size - 1] = '\0';
+	while (*text) {
+		size_t len = character((unsigned char *)text);
+
+		if (!len)
+			*text = '?';
+		text += len ? len : 1;
+	}
+}
+
 int mt_reader_check(struct mt_reader *reader, const void *buf, size_t size)
 {
 	int ret;
@@ -114,8 +157,8 @@ int mt_reader_check(struct mt_reader *reader, const void *buf, size_t size)
 	ret = check_header(&reader->header, size);
 	if (ret)
 		return ret;
-	reader->header.name[MT_NAME_MAX - 1] = '\0';
-	reader->header.command[MT_NAME_MAX - 1] = '\0';
+	mt_reader_clean(reader->header.name, MT_NAME_MAX);
+	mt_reader_clean(reader->header.command, MT_NAME_MAX);
 	reader->base = buf;
 	reader->size = size;
 	return 0;
@@ -162,15 +205,6 @@ static bool copy(const struct mt_reader *reader, enum mt_table_id id,
 	return true;
 }
 
-static void clean(char *text, size_t size)
-{
-	text[size - 1] = '\0';
-	for (; *text; text++) {
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			*text = '?';
-	}
-}
-
 bool mt_reader_group(const struct mt_reader *reader, uint32_t index,
 		     struct mt_group *group)
 {
@@ -178,7 +212,7 @@ bool mt_reader_group(const struct mt_reader *reader, uint32_t index,
 
 	if (!copy(reader, MT_GROUPS, index, group))
 		return false;
-	clean(group->name, sizeof(group->name));
+	mt_reader_clean(group->name, sizeof(group->name));
 	state = load_relaxed(&group->ident) & 0xf;
 	return state == MT_GROUP_LIVE || state == MT_GROUP_RETIRING;
 }
@@ -188,7 +222,7 @@ bool mt_reader_process(const struct mt_reader *reader, uint32_t index,
 {
 	if (!copy(reader, MT_PROCESSES, index, process))
 		return false;
-	clean(process->comm, sizeof(process->comm));
+	mt_reader_clean(process->comm, sizeof(process->comm));
 	return mt_process_state_of(process) == MT_PROC_LIVE;
 }
 
@@ -213,8 +247,8 @@ bool mt_reader_ended(const struct mt_reader *reader, uint32_t index,
 
 	if (!copy(reader, MT_ENDED, index, ended))
 		return false;
-	clean(ended->comm, sizeof(ended->comm));
-	clean(ended->group, sizeof(ended->group));
+	mt_reader_clean(ended->comm, sizeof(ended->comm));
+	mt_reader_clean(ended->group, sizeof(ended->group));
 	seq = load_relaxed(&ended->seq);
 	return seq && !(seq & 1);
 }
@@ -224,8 +258,8 @@ bool mt_reader_record(const struct mt_reader *reader, uint32_t index,
 {
 	if (!copy(reader, MT_RECORDS, index, record))
 		return false;
-	clean(record->comm, sizeof(record->comm));
-	clean(record->path, sizeof(record->path));
+	mt_reader_clean(record->comm, sizeof(record->comm));
+	mt_reader_clean(record->path, sizeof(record->path));
 	return load_relaxed(&record->seq) != 0;
 }
 

@@ -2,11 +2,9 @@
 /*
  * reader.h - looking at a segment without touching it.
  *
- * Maps read-only, checks every offset against the file's size before it is
- * followed, and copies records out: whatever the file holds, and whoever
- * writes meanwhile, a reader gets numbers or an error, never a fault.  (A
- * file that is cut short while mapped is the exception: it is read through
- * pread() into memory of the caller's, so that cannot fault either.)
+ * Copies the file with pread() into memory of the caller's and checks every
+ * offset before it is followed: whatever the file holds, whoever writes to it
+ * or cuts it short meanwhile, a reader gets numbers or an error, never a fault.
  *
  * 64-bit counters are read one by one: each exact, together approximate while
  * the session runs.  At rest they add up.
@@ -24,7 +22,7 @@ struct mt_reader {
 };
 
 /**
- * mt_reader_size - open a segment file and say how large a copy will be
+ * mt_reader_open - open a segment file and say how large a copy will be
  * @path: absolute
  * @ret_fd: an open descriptor, for mt_reader_load(); the caller closes it
  * @ret_size: bytes
@@ -53,7 +51,8 @@ uint32_t mt_reader_count(const struct mt_reader *reader,
 			 enum mt_table_id table);
 
 /* Copies of records; false when @index is not one in use.  Fields that the
- * writer's version does not reach are zero.  Names are NUL-terminated. */
+ * writer's version does not reach are zero.  Names are NUL-terminated and
+ * clean, see mt_reader_clean(). */
 bool mt_reader_group(const struct mt_reader *reader, uint32_t index,
 		     struct mt_group *ret_group);
 bool mt_reader_process(const struct mt_reader *reader, uint32_t index,
@@ -67,8 +66,12 @@ bool mt_reader_ended(const struct mt_reader *reader, uint32_t index,
 bool mt_reader_record(const struct mt_reader *reader, uint32_t index,
 		      struct mt_record *ret_record);
 
-/* The absolute path of a group, NUL-terminated and cut to fit; control
- * characters become '?'. */
+/* Make @text, of at most @size bytes, fit for a terminal and for JSON: it is
+ * NUL-terminated, and what is no printable UTF-8 becomes '?'. */
+void mt_reader_clean(char *text, size_t size);
+
+/* The absolute path of a group, NUL-terminated and cut to whole names that
+ * fit. */
 void mt_reader_path(const struct mt_reader *reader, uint32_t group, char *buf,
 		    size_t size);
 

@@ -280,6 +280,9 @@ static int fill_file(struct mt_session *session, int fd,
 	void *base;
 	int ret;
 
+	/* Growing past the limit would raise SIGXFSZ. */
+	if (!mt_sys_file_size_ok(size))
+		return -EFBIG;
 	ret = (int)mt_syscall2(SYS_ftruncate, fd, size);
 	if (ret)
 		return ret;

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/auxv.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
@@ -136,6 +137,15 @@ static inline size_t mt_page_size(void)
 	if (__builtin_expect(!known, 0))
 		known = getauxval(AT_PAGESZ);
 	return known;
+}
+
+/* May a file be made this large?  (ulimit -f) */
+static inline int mt_sys_file_size_ok(uint64_t size)
+{
+	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+
+	mt_syscall4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
+	return size <= limit.rlim_cur;
 }
 
 static inline void mt_sys_yield(void)

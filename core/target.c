@@ -94,7 +94,7 @@ static enum mt_target look_at_elf(int fd, const Elf64_Ehdr *eh)
 	int n = MT_MIN((int)eh->e_phnum, 16);
 
 	if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != OUR_MACHINE)
-		return true;
+		return MT_TARGET_MACHINE;
 	if (eh->e_phentsize != sizeof(ph[0]))
 		return MT_TARGET_OK;
 	len = read_at(fd, ph, (size_t)n * sizeof(ph[0]), eh->e_phoff);

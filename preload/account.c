@@ -425,6 +425,8 @@ static const char *why(int error)
 		return "not permitted";
 	case EMEDIUMTYPE:
 		return "not in memory (tmpfs)";
+	case EFBIG:
+		return "the file size limit (ulimit -f) is too low";
 	case EROFS:
 		return "read-only file system";
 	default:

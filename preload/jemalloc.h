@@ -8,14 +8,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "preload/account.h"
 
 void *je_malloc(size_t size);
 void *je_calloc(size_t n, size_t size);
 void *je_realloc(void *p, size_t size);
 void je_free(void *p);
-void *je_memalign(size_t align, size_t size);
-void *je_aligned_alloc(size_t align, size_t size);
-int je_posix_memalign(void **p, size_t align, size_t size);
 size_t je_malloc_usable_size(void *p);
 void *je_mallocx(size_t size, int flags);
 void *je_rallocx(void *p, size_t size, int flags);
@@ -31,16 +32,43 @@ int je_mallctlbymib(const size_t *mib, size_t miblen, void *oldp,
 		    size_t *oldlen, void *newp, size_t newlen);
 void je_malloc_stats_print(void (*write)(void *, const char *), void *arg,
 			   const char *opts);
+
+/* Its options; weak in jemalloc, defined in heap.c. */
+extern const char *je_malloc_conf;
+
+/* Not public: arenas, by index; what they hold, in pages; and purging what
+ * is ripe, or all. */
+extern void *_Atomic je_arenas[];
+unsigned je_narenas_total_get(void);
+void je_arena_basic_stats_merge(void *tsd, void *arena, unsigned *threads,
+				const char **dss, ssize_t *dirty_ms,
+				ssize_t *muzzy_ms, size_t *active,
+				size_t *dirty, size_t *muzzy);
+void je_arena_decay(void *tsd, void *arena, bool background, bool all);
+
+/* Not public: a thread has freed 64 KiB, at least. */
+void je_tcache_gc_dalloc_event_handler(void *tsd, uint64_t elapsed);
+
+/* Not public: the size from which arenas give free spans back at once, as long
+ * as the option was not looked at. */
+extern size_t je_oversize_threshold;
+/* An option without a name: large blocks start anywhere in a page. */
+extern bool je_opt_cache_oblivious;
+
+/* Not public: the steps of a fork, and a thread's state. */
 void je_jemalloc_prefork(void);
 void je_jemalloc_postfork_parent(void);
 void je_jemalloc_postfork_child(void);
+extern MT_TLS char je_tsd_tls[];
+void *je_tsd_fetch_slow(void *tsd, bool minimal);
 
-extern const char *je_malloc_conf;
-
-#define JE_TCACHE_NONE 0x100
-#define JE_ZERO        0x40
-#define JE_ARENA(a)    ((((int)(a)) + 1) << 20)
-#define JE_ALIGN(a)    ((int)__builtin_ctzl(a))
+/* Flags of the extended calls. */
+#define JE_ALIGN(a)     __builtin_ctzl(a)
+#define JE_ZERO         0x40
+#define JE_TCACHE_NONE  0x100
+#define JE_TCACHE(id)   (((int)(id) + 2) << 8)
+#define JE_ARENA(index) (((int)(index) + 1) << 20)
+#define JE_WHERE        (~0xff) /* arena and cache */
 
 /* The table of extent hooks, in jemalloc's order. */
 struct je_hooks {
@@ -64,10 +92,23 @@ struct je_hooks {
 		      size_t size_b, bool committed, unsigned arena);
 };
 
-/* How an arena is made. */
+/* With what an arena is made. */
 struct je_arena_config {
 	struct je_hooks *hooks;
 	bool metadata_use_hooks;
 };
+
+/* What we put in the place of its own; see jemalloc.mk.  Reached without a
+ * detour, so they must not be seen outside. */
+#pragma GCC visibility push(hidden)
+extern const struct je_arena_config je_arena_config_default;
+extern struct je_hooks mt_je_hooks;
+unsigned mt_je_nthreads_get(const void *arena, bool internal);
+void mt_je_freed_much(void *tsd, uint64_t elapsed);
+#pragma GCC visibility pop
+
+/* Tell the accounts how much memory of its own jemalloc uses: all of it, or
+ * where it grows. */
+void mt_je_note_metadata(bool all);
 
 #endif

@@ -620,26 +620,19 @@ static int protect(void *addr, size_t len, int prot, int pkey)
 	if (!ret) {
 		apply(&op);
 	} else if (saved == ENOMEM || saved == EACCES) {
-		struct bill now = { 0 };
+		struct bill left = { 0 };
+		bool again = false;
 
 		/* Part of it may be done: what the kernel says holds. */
-		if (enter() == HELD) {
-			struct bill left = { 0 };
-
+		resync(op.range.start, op.range.end);
+		if ((prot & PROT_WRITE) && enter() == HELD) {
+			mt_map_would_account(&table, op.range.start,
+					     op.range.end, bill_add, &left);
 			leave();
-			resync(op.range.start, op.range.end);
-			if (enter() == HELD) {
-				mt_map_would_account(&table, op.range.start,
-						     op.range.end, bill_add,
-						     &left);
-				leave();
-			}
-			/* Charged: bill; still not writable: left. */
-			for (unsigned i = 0; i < left.n; i++)
-				bill_add(&now, left.e[i].group, left.e[i].kind,
-					 -left.e[i].pages);
+			again = true;
 		}
-		bill_settle(&now);
+		/* Of what was charged, this did not become writable. */
+		bill_refund(again ? &left : &bill, again ? left.n : bill.n);
 	} else {
 		bill_refund(&bill, bill.n);
 	}
@@ -932,54 +925,74 @@ MT_EXPORT void *shmat(int id, const void *addr, int flags)
 	return p;
 }
 
-/* Where does the attachment that starts at @start end?  The lock is held. */
-static uint64_t attachment_end(uint64_t start)
-{
-	struct mt_range first;
-	struct mt_range range;
-	uint64_t end = start;
+/* Pieces of an attachment: what was unmapped in its middle is not there. */
+#define PIECES 64
 
-	if (!mt_map_find(&table, start, &first) || first.offset ||
-	    !(first.object & OBJECT_SYSV))
-		return start;
-	while (mt_map_find(&table, end, &range) &&
-	       range.object == first.object &&
-	       range.offset + (end - range.start) == end - start)
-		end = range.end;
-	return end;
+/*
+ * Take what is left of the attachment at @start out of the table, as shmdt()
+ * will unmap it: all of the same segment whose offset fits its address.
+ */
+static unsigned detach_attachment(uint64_t start, uint32_t *lists)
+{
+	struct shmid_ds ds = { 0 };
+	struct mt_range range;
+	uint64_t object = 0;
+	uint64_t at = start;
+	unsigned n = 0;
+
+	if (enter() != HELD)
+		return 0;
+	if (mt_map_next(&table, start, &range) &&
+	    (range.object & OBJECT_SYSV) && range.start - start == range.offset)
+		object = range.object;
+	leave();
+	/* How far it may reach; it is there as long as it is attached. */
+	if (!object ||
+	    mt_syscall3(SYS_shmctl, (int)(uint32_t)object, IPC_STAT, &ds) ||
+	    enter() != HELD)
+		return 0;
+	while (n < PIECES && mt_map_next(&table, at, &range) &&
+	       range.start < start + page_up(ds.shm_segsz)) {
+		at = range.end;
+		if (range.object == object &&
+		    range.start - start == range.offset)
+			lists[n++] =
+				mt_map_detach(&table, range.start, range.end);
+	}
+	leave();
+	return n;
 }
 
 MT_EXPORT int shmdt(const void *addr)
 {
+	uint32_t lists[PIECES];
 	struct bill bill = { 0 };
 	struct bill views = { 0 };
-	uint64_t start = (uint64_t)(uintptr_t)addr;
 	int saved = errno;
-	uint32_t list = 0;
+	unsigned n = 0;
 	int ret;
 
 	if (!real_shmdt)
 		RESOLVE(shmdt);
 	if (!real_shmdt)
 		return fail(-ENOSYS);
-	if (enter() == HELD) {
-		list = mt_map_detach(&table, start, attachment_end(start));
-		mt_map_weigh(&table, list, bill_add, &bill);
-		leave();
-	}
+	if (mt_account_start())
+		n = detach_attachment((uint64_t)(uintptr_t)addr, lists);
 	errno = saved;
 	ret = real_shmdt(addr);
 	saved = errno;
-	if (list && enter() == HELD) {
-		if (ret)
-			mt_map_attach(&table, list);
-		else
-			mt_map_free(&table, list, bill_add, &views);
-		leave();
-		if (!ret) {
-			bill_pay(&views);
-			bill_settle(&bill);
+	if (n && enter() == HELD) {
+		for (unsigned i = 0; i < n; i++) {
+			if (ret) {
+				mt_map_attach(&table, lists[i]);
+				continue;
+			}
+			mt_map_weigh(&table, lists[i], bill_add, &bill);
+			mt_map_free(&table, lists[i], bill_add, &views);
 		}
+		leave();
+		bill_pay(&views);
+		bill_settle(&bill);
 	}
 	errno = saved;
 	return ret;

@@ -2,9 +2,11 @@
 /*
  * slice.c - reserving and handing out address space.
  *
- * Under a limit on address space (ulimit -v) a reservation is as small as
- * what is asked for; it then shares its granules with others' memory, and
- * such a granule is looked up in the list of runs.
+ * A run is a reservation of whole granules, all of one owner.  A leaf is the
+ * map of one granule that isn't: an owner for each huge page in it, and a bit
+ * for each page that says whether it is ours at all.  Runs are the rule;
+ * leaves are for processes under a limit on address space, and for whoever
+ * has no 64 MiB left in one piece.
  */
 #include "preload/slice.h"
 
@@ -18,29 +20,44 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-#define MAX_RUNS  8192
-#define HUGE_PAGE (UINT64_C(2) << 20)
-/* Later reservations are this large at least: fewer mappings. */
-#define MORE      (UINT64_C(256) << 20)
-/* A limit on address space below this makes us frugal. */
-#define PLENTY    (UINT64_C(1) << 36)
+#define HUGE_SHIFT 21
+#define HUGE_PAGE  (UINT64_C(1) << HUGE_SHIFT)
+
+/* After the first few, reservations are larger: fewer mappings. */
+#define NR_RUNS 8192
+#define FEW     4
+#define MORE    (UINT64_C(256) << 20)
 
 struct run {
 	uintptr_t start;
 	uintptr_t end;
 	_Atomic uintptr_t next; /* first byte not handed out */
-	_Atomic uint64_t *paid; /* a bit a page, in wipe-on-fork memory */
-	_Atomic uint32_t owner; /* set last */
+	_Atomic uint64_t
+		*paid; /* a bit for each page, in wipe-on-fork memory */
+};
+
+/* Enough for the addresses of a process with less than PLENTY in all. */
+#define NR_LEAVES  2048
+#define PLENTY     (UINT64_C(1) << 36)
+#define LEAF_CHUNK (MT_GRANULE / HUGE_PAGE)
+#define LEAF_WORDS (MT_GRANULE / 4096 / 64)
+
+struct leaf {
+	_Atomic uint16_t owner[LEAF_CHUNK];
+	_Atomic uint64_t ours[LEAF_WORDS];
 };
 
 uint16_t mt_slice_owners[MT_GRANULES];
 
-static uint16_t run_of_granule[MT_GRANULES]; /* + 1 */
-static struct run runs[MAX_RUNS];
+static _Atomic uint16_t index_of[MT_GRANULES]; /* of its run or leaf; + 1 */
+static struct run runs[NR_RUNS];
 static _Atomic uint32_t nr_runs;
 static _Atomic uint32_t current_run[MT_OWNERS]; /* + 1 */
+static struct leaf leaves[NR_LEAVES];
+static _Atomic uint32_t nr_leaves;
+static _Atomic uintptr_t leaves_paid; /* LEAF_WORDS for each leaf */
 
-static uint64_t page_shift(void)
+static uint32_t page_shift(void)
 {
 	static _Atomic uint32_t shift;
 	uint32_t known = load_relaxed(&shift);
@@ -52,132 +69,119 @@ static uint64_t page_shift(void)
 	return known;
 }
 
-static struct run *find_run(uintptr_t address)
+static size_t round_up(size_t n, size_t unit)
 {
-	uint32_t index = run_of_granule[address >> MT_GRANULE_SHIFT];
-	uint32_t n;
+	return (n + unit - 1) & ~(unit - 1);
+}
 
-	if (index && address >= runs[index - 1].start &&
-	    address < runs[index - 1].end)
-		return &runs[index - 1];
-	n = MT_MIN(load_acquire(&nr_runs), (uint32_t)MAX_RUNS);
-	for (uint32_t i = 0; i < n; i++) {
-		if (load_acquire(&runs[i].owner) && address >= runs[i].start &&
-		    address < runs[i].end)
-			return &runs[i];
-	}
-	return NULL;
+static uint32_t owner_of_granule(uintptr_t granule)
+{
+	return __atomic_load_n(&mt_slice_owners[granule], __ATOMIC_ACQUIRE);
+}
+
+static void set_granule(uintptr_t granule, uint32_t index, uint32_t owner)
+{
+	store_relaxed(&index_of[granule], (uint16_t)(index + 1));
+	__atomic_store_n(&mt_slice_owners[granule], (uint16_t)owner,
+			 __ATOMIC_RELEASE);
 }
 
 uint32_t mt_slice_owner_slow(uintptr_t address)
 {
-	struct run *run = find_run(address);
+	uintptr_t granule = address >> MT_GRANULE_SHIFT;
+	uintptr_t offset = address & (MT_GRANULE - 1);
+	size_t page = offset >> page_shift();
+	struct leaf *leaf;
 
-	return run ? load_relaxed(&run->owner) : MT_OWNER_NONE;
+	if (owner_of_granule(granule) != MT_OWNER_MIXED)
+		return owner_of_granule(granule);
+	leaf = &leaves[load_relaxed(&index_of[granule]) - 1];
+	if (!(load_acquire(&leaf->ours[page / 64]) >> page % 64 & 1))
+		return MT_OWNER_NONE;
+	return load_relaxed(&leaf->owner[offset >> HUGE_SHIFT]);
 }
 
-bool mt_slice_same_run(const void *a, const void *b)
+uint64_t mt_slice_limit(void)
 {
-	return find_run((uintptr_t)a) == find_run((uintptr_t)b);
-}
-
-/* Is address space limited? */
-static bool frugal(void)
-{
-	static _Atomic uint32_t known;
+	static _Atomic uint64_t known; /* + 1 */
 	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
 
 	if (!load_relaxed(&known)) {
 		mt_syscall4(SYS_prlimit64, 0, RLIMIT_AS, NULL, &limit);
-		store_relaxed(&known, limit.rlim_cur < PLENTY ? 2 : 1);
+		store_relaxed(&known,
+			      limit.rlim_cur < PLENTY ? limit.rlim_cur + 1 : 1);
 	}
-	return load_relaxed(&known) == 2;
+	return load_relaxed(&known) - 1;
 }
 
-/* Reserve @size bytes at a multiple of @align. */
+/*
+ * Reserve @size bytes at a multiple of @align; 0 when that can't be had.
+ * PROT_NONE until handed out: read-write slices are made resident as a whole
+ * by mlockall().
+ */
 static uintptr_t reserve(size_t size, size_t align)
 {
-	size_t extra = align > mt_page_size() ? align : 0;
+	size_t extra = align > mt_page_size() ? align - mt_page_size() : 0;
 	uintptr_t start;
-	uintptr_t at;
+	uintptr_t end;
 	void *p;
 
+	if (size + extra < size)
+		return 0;
 	p = mt_sys_mmap(NULL, size + extra, PROT_NONE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mt_sys_is_error(p))
 		return 0;
-	at = (uintptr_t)p;
-	start = (at + align - 1) & ~(align - 1);
-	if (start > at)
-		mt_sys_munmap(p, start - at);
-	if (at + size + extra > start + size)
-		mt_sys_munmap((void *)(start + size), at + extra - start);
+	start = round_up((uintptr_t)p, align);
+	end = (uintptr_t)p + size + extra;
+	if (start > (uintptr_t)p)
+		mt_sys_munmap(p, start - (uintptr_t)p);
+	if (end > start + size)
+		mt_sys_munmap((void *)(start + size), end - start - size);
 	return start;
 }
 
-static bool make_paid(struct run *run)
+static void *notes(size_t bytes)
 {
-	size_t bytes = ((run->end - run->start) >> page_shift()) / 8 + 8;
-	void *p;
+	void *p =
+		mt_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	bytes = (bytes + mt_page_size() - 1) & ~(mt_page_size() - 1);
-	p = mt_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mt_sys_is_error(p))
-		return false;
+		return NULL;
 	mt_sys_madvise(p, bytes, MADV_WIPEONFORK);
-	run->paid = p;
-	return true;
-}
-
-static void enter_tables(struct run *run, uint32_t index, uint32_t owner)
-{
-	uintptr_t first = run->start >> MT_GRANULE_SHIFT;
-	uintptr_t last = (run->end - 1) >> MT_GRANULE_SHIFT;
-
-	for (uintptr_t g = first; g <= last && g < MT_GRANULES; g++) {
-		bool whole = run->start <= g << MT_GRANULE_SHIFT &&
-			     run->end >= (g + 1) << MT_GRANULE_SHIFT;
-
-		run_of_granule[g] = (uint16_t)(index + 1);
-		__atomic_store_n(&mt_slice_owners[g],
-				 (uint16_t)(whole ? owner : MT_OWNER_MIXED),
-				 __ATOMIC_RELEASE);
-	}
+	return p;
 }
 
 /* A new run with room for @size bytes; its index + 1, or 0. */
 static uint32_t make_run(uint32_t owner, size_t size, size_t align)
 {
 	uint32_t index = fetch_add_relaxed(&nr_runs, 1);
-	struct run *run = &runs[index];
+	size_t room = MT_MAX(size, index < FEW ? MT_GRANULE : MORE);
+	size_t pages;
+	struct run *run;
 
-	if (index >= MAX_RUNS) {
+	if (index >= NR_RUNS) {
 		fetch_add_relaxed(&nr_runs, (uint32_t)-1);
 		return 0;
 	}
-	if (frugal()) {
-		size = (size + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-		align = MT_MAX(align, mt_page_size());
-	} else {
-		size += align > MT_GRANULE ? align : 0;
-		if (index > 1)
-			size = MT_MAX(size, MORE);
-		size = (size + MT_GRANULE - 1) & ~(MT_GRANULE - 1);
-		align = MT_MAX(align, MT_GRANULE);
-	}
-	run->start = reserve(size, align);
-	run->end = run->start + size;
+	run = &runs[index];
+	room = round_up(room, MT_GRANULE);
+	run->start = reserve(room, MT_MAX(align, MT_GRANULE));
 	if (!run->start)
 		return 0;
-	if (owner != MT_OWNER_INTERNAL && !make_paid(run)) {
-		mt_sys_munmap((void *)run->start, size);
-		run->start = run->end = 0;
-		return 0;
+	run->end = run->start + room;
+	pages = room >> page_shift();
+	if (owner != MT_OWNER_INTERNAL) {
+		run->paid = notes(round_up(pages / 8, mt_page_size()));
+		if (!run->paid) {
+			mt_sys_munmap((void *)run->start, room);
+			return 0;
+		}
 	}
 	store_relaxed(&run->next, run->start);
-	store_release(&run->owner, owner);
-	enter_tables(run, index, owner);
+	for (uintptr_t at = run->start; at < run->end; at += MT_GRANULE)
+		set_granule(at >> MT_GRANULE_SHIFT, index, owner);
 	return index + 1;
 }
 
@@ -187,14 +191,14 @@ static uintptr_t take_from(struct run *run, size_t size, size_t align)
 	uintptr_t at;
 
 	do {
-		at = (next + align - 1) & ~(align - 1);
+		at = round_up(next, align);
 		if (at < next || at > run->end || run->end - at < size)
 			return 0;
 	} while (!cas_weak_seq_cst(&run->next, &next, at + size));
 	return at;
 }
 
-void *mt_slice_take(uint32_t owner, size_t size, size_t align)
+static uintptr_t take_of_run(uint32_t owner, size_t size, size_t align)
 {
 	for (;;) {
 		uint32_t current = load_acquire(&current_run[owner]);
@@ -203,50 +207,182 @@ void *mt_slice_take(uint32_t owner, size_t size, size_t align)
 
 		if (current)
 			at = take_from(&runs[current - 1], size, align);
-		if (at) {
-			if (mt_sys_mprotect((void *)at, size,
-					    PROT_READ | PROT_WRITE))
-				return NULL;
-			return (void *)at;
-		}
+		if (at)
+			return at;
 		more = make_run(owner, size, align);
 		if (!more)
-			return NULL;
-		/* If another thread was faster its run goes first; ours is
-		 * small change: it is left for the one after. */
+			return 0;
+		/* If another thread was faster, its run goes first and ours
+		 * stays unused: address space only. */
 		cas_seq_cst(&current_run[owner], &current, more);
 	}
 }
 
-/* Visit the bits of a range a word at a time. */
+/* The leaf of a granule, made if need be; NULL when there are no more. */
+static struct leaf *make_leaf(uintptr_t granule)
+{
+	uint16_t none = 0;
+	uint32_t index;
+
+	if (!load_relaxed(&index_of[granule])) {
+		index = fetch_add_relaxed(&nr_leaves, 1);
+		if (index >= NR_LEAVES) {
+			fetch_add_relaxed(&nr_leaves, (uint32_t)-1);
+			return NULL;
+		}
+		/* Two threads at once: one leaf is lost. */
+		cas_seq_cst(&index_of[granule], &none, (uint16_t)(index + 1));
+	}
+	set_granule(granule, load_relaxed(&index_of[granule]) - 1u,
+		    MT_OWNER_MIXED);
+	return &leaves[load_relaxed(&index_of[granule]) - 1];
+}
+
+/* One word's share of a range of pages. */
 struct bits {
 	_Atomic uint64_t *word;
 	uint64_t mask;
 };
 
-static struct bits next_bits(struct run *run, size_t *page, size_t end)
+/* The next word of a note array that holds a bit for each page from @start to
+ * @limit; @at is moved past what it covers. */
+static struct bits next_bits(_Atomic uint64_t *words, uintptr_t start,
+			     uintptr_t limit, uintptr_t *at)
 {
-	size_t shift = *page % 64;
-	size_t n = MT_MIN(end - *page, 64 - shift);
-	struct bits bits = { run->paid + *page / 64, 0 };
+	size_t page = (*at - start) >> page_shift();
+	size_t shift = page % 64;
+	size_t n = MT_MIN((limit - *at) >> page_shift(), 64 - shift);
+	struct bits bits = { words + page / 64, 0 };
 
 	bits.mask = (n == 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1) << shift;
-	*page += n;
+	*at += n << page_shift();
 	return bits;
+}
+
+/* Note in the leaves whose the pages are: @owner's, or nobody's. */
+static bool mark_leaves(uintptr_t at, uintptr_t end, uint32_t owner)
+{
+	while (at < end) {
+		uintptr_t granule = at >> MT_GRANULE_SHIFT;
+		uintptr_t start = granule << MT_GRANULE_SHIFT;
+		uintptr_t limit = MT_MIN(end, start + MT_GRANULE);
+		struct leaf *leaf = make_leaf(granule);
+
+		if (!leaf)
+			return false;
+		for (uintptr_t a = at & ~(HUGE_PAGE - 1); owner && a < limit;
+		     a += HUGE_PAGE)
+			store_relaxed(&leaf->owner[(a - start) >> HUGE_SHIFT],
+				      (uint16_t)owner);
+		while (at < limit) {
+			struct bits bits =
+				next_bits(leaf->ours, start, limit, &at);
+
+			if (owner)
+				fetch_or_seq_cst(bits.word, bits.mask);
+			else
+				fetch_and_seq_cst(bits.word, ~bits.mask);
+		}
+	}
+	return true;
+}
+
+static bool make_leaves_paid(void)
+{
+	uintptr_t none = 0;
+	size_t bytes = NR_LEAVES * LEAF_WORDS * sizeof(uint64_t);
+	void *p;
+
+	if (load_acquire(&leaves_paid))
+		return true;
+	p = notes(bytes);
+	if (p && !cas_seq_cst(&leaves_paid, &none, (uintptr_t)p))
+		mt_sys_munmap(p, bytes);
+	return load_acquire(&leaves_paid);
+}
+
+/*
+ * As little as possible: a reservation of its own, at whole huge pages, so
+ * that no two owners meet in one, and without what is left of the last.
+ *
+ * At least a page is left, which nobody has: jemalloc takes what lies next to
+ * each other for one arena's, unless the second is the start of what it got
+ * from a call of alloc; and here that start may be gone.
+ */
+static uintptr_t take_of_leaves(uint32_t owner, size_t size, size_t align)
+{
+	size_t room = round_up(size + 1, HUGE_PAGE);
+	uintptr_t at;
+
+	if (room < size || !make_leaves_paid())
+		return 0;
+	at = reserve(room, MT_MAX(align, HUGE_PAGE));
+	if (!at)
+		return 0;
+	mt_sys_munmap((void *)(at + size), room - size);
+	if (at + size > MT_GRANULES << MT_GRANULE_SHIFT ||
+	    !mark_leaves(at, at + size, owner)) {
+		mt_slice_drop((void *)at, size);
+		return 0;
+	}
+	return at;
+}
+
+void *mt_slice_take(uint32_t owner, size_t size, size_t align)
+{
+	uintptr_t at = 0;
+
+	if (!mt_slice_limit())
+		at = take_of_run(owner, size, align);
+	if (!at)
+		at = take_of_leaves(owner, size, align);
+	if (!at || mt_sys_mprotect((void *)at, size, PROT_READ | PROT_WRITE))
+		return NULL;
+	return (void *)at;
+}
+
+bool mt_slice_drop(void *addr, size_t len)
+{
+	uintptr_t at = (uintptr_t)addr;
+	uint32_t owner = mt_slice_owner(addr);
+
+	if (mt_slice_owners[at >> MT_GRANULE_SHIFT] != MT_OWNER_MIXED)
+		return false;
+	/* Nobody's first: another thread may get the address at once. */
+	mark_leaves(at, at + len, MT_OWNER_NONE);
+	if (mt_sys_munmap(addr, len) == 0)
+		return true;
+	/* Too many mappings: it stays. */
+	mark_leaves(at, at + len, owner);
+	return false;
+}
+
+/* The next word of the notes of who paid for *@at and what follows. */
+static struct bits next_paid(uintptr_t *at, uintptr_t end)
+{
+	uintptr_t granule = *at >> MT_GRANULE_SHIFT;
+	uint32_t index = load_relaxed(&index_of[granule]) - 1u;
+	uintptr_t start = granule << MT_GRANULE_SHIFT;
+	_Atomic uint64_t *words;
+
+	if (likely(owner_of_granule(granule) != MT_OWNER_MIXED)) {
+		struct run *run = &runs[index];
+
+		return next_bits(run->paid, run->start, MT_MIN(end, run->end),
+				 at);
+	}
+	words = (_Atomic uint64_t *)load_acquire(&leaves_paid) +
+		index * LEAF_WORDS;
+	return next_bits(words, start, MT_MIN(end, start + MT_GRANULE), at);
 }
 
 void mt_slice_pay(void *addr, size_t len)
 {
-	struct run *run = find_run((uintptr_t)addr);
-	size_t page;
-	size_t end;
+	uintptr_t at = (uintptr_t)addr;
+	uintptr_t end = at + len;
 
-	if (!run)
-		return;
-	page = ((uintptr_t)addr - run->start) >> page_shift();
-	end = page + (len >> page_shift());
-	while (page < end) {
-		struct bits bits = next_bits(run, &page, end);
+	while (at < end) {
+		struct bits bits = next_paid(&at, end);
 
 		fetch_or_seq_cst(bits.word, bits.mask);
 	}
@@ -254,17 +390,12 @@ void mt_slice_pay(void *addr, size_t len)
 
 size_t mt_slice_unpay(void *addr, size_t len)
 {
-	struct run *run = find_run((uintptr_t)addr);
+	uintptr_t at = (uintptr_t)addr;
+	uintptr_t end = at + len;
 	size_t count = 0;
-	size_t page;
-	size_t end;
 
-	if (!run)
-		return 0;
-	page = ((uintptr_t)addr - run->start) >> page_shift();
-	end = page + (len >> page_shift());
-	while (page < end) {
-		struct bits bits = next_bits(run, &page, end);
+	while (at < end) {
+		struct bits bits = next_paid(&at, end);
 		uint64_t old = fetch_and_seq_cst(bits.word, ~bits.mask);
 
 		count += (size_t)__builtin_popcountl(old & bits.mask);

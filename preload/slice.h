@@ -5,6 +5,9 @@
  * Reserved PROT_NONE in multiples of 64 MiB, so that one load from a flat
  * table tells whose memory a pointer is, and whether it is ours at all.
  * Handed out front to back and never given back: jemalloc keeps what it got.
+ * Under a limit on address space (ulimit -v) it is taken as needed, in huge
+ * pages, and given back.
+ *
  * Lock-free; raw system calls only; safe in an extent hook.
  */
 #ifndef MT_PRELOAD_SLICE_H
@@ -18,7 +21,12 @@
 
 #define MT_GRANULE_SHIFT 26
 #define MT_GRANULE       (UINT64_C(1) << MT_GRANULE_SHIFT)
-#define MT_GRANULES      (UINT64_C(1) << (47 - MT_GRANULE_SHIFT))
+#if defined(__aarch64__)
+#define MT_ADDRESS_BITS 48
+#else
+#define MT_ADDRESS_BITS 47
+#endif
+#define MT_GRANULES (UINT64_C(1) << (MT_ADDRESS_BITS - MT_GRANULE_SHIFT))
 
 /* Owners; from MT_OWNER_GROUPS on, one for each other group. */
 enum {
@@ -34,6 +42,7 @@ extern uint16_t mt_slice_owners[MT_GRANULES];
 
 uint32_t mt_slice_owner_slow(uintptr_t address);
 
+/* Whose is the memory at @p?  @p may be any number. */
 static inline uint32_t mt_slice_owner(const void *p)
 {
 	uintptr_t granule = (uintptr_t)p >> MT_GRANULE_SHIFT;
@@ -47,17 +56,30 @@ static inline uint32_t mt_slice_owner(const void *p)
 	return owner;
 }
 
+/* In the usual case, and in no more instructions: home memory? */
+static inline bool mt_slice_is_home(const void *p)
+{
+	uintptr_t granule = (uintptr_t)p >> MT_GRANULE_SHIFT;
+
+	return likely(granule < MT_GRANULES) &&
+	       mt_slice_owners[granule] == MT_OWNER_HOME;
+}
+
+/* The limit on address space that this process started under, if it makes
+ * frugality necessary; else 0. */
+uint64_t mt_slice_limit(void);
+
 /**
  * mt_slice_take - address space for @owner
  * @size, @align: bytes; multiples of the page size, @align a power of two
  *
- * Readable and writable, not populated, not charged.  NULL when the address
- * space is exhausted or limited.
+ * Readable and writable, not populated, not charged.  NULL when address space
+ * is exhausted or limited.
  */
 void *mt_slice_take(uint32_t owner, size_t size, size_t align);
 
-/* Were both handed out from one reservation? */
-bool mt_slice_same_run(const void *a, const void *b);
+/* Unmap what was taken, or any part of it; under a limit only. */
+bool mt_slice_drop(void *addr, size_t len);
 
 /**
  * mt_slice_pay - note that this process paid for a range of pages

@@ -4,17 +4,22 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/atomic.h"
 #include "core/process.h"
+#include "core/reader.h"
 #include "tools/cmd.h"
 #include "tools/find.h"
-#include "tools/model.h"
+#include "tools/proc.h"
 
 static const char help[] =
 	"Usage: memtally gc [-n]\n"
@@ -34,48 +39,69 @@ static bool is_dead(const char *path)
 	mt_process_facts(&facts);
 	mt_process_reap_dead(&session, facts.pid_ns, UINT32_MAX);
 	dead = load_acquire(&session.header->nr_live) == 0;
-	if (load_relaxed(&session.header->supervisor) &&
-	    session.header->pid_ns == facts.pid_ns &&
-	    access("/proc/self", F_OK) == 0) {
-		char proc[64];
-
-		/* `memtally run` may be about to start its command. */
-		snprintf(proc, sizeof(proc), "/proc/%u",
-			 load_relaxed(&session.header->supervisor));
-		dead = dead && access(proc, F_OK) != 0;
-	}
+	/* `memtally run` may be about to start its command. */
+	if (session.header->pid_ns == facts.pid_ns &&
+	    proc_is_alive(load_relaxed(&session.header->supervisor),
+			  session.header->boot_ns))
+		dead = false;
 	mt_segment_detach(&session);
 	return dead;
 }
 
-/* A file that is no session at all, or one of another version: old ones of
- * ours are removed, strangers left alone. */
-static int remove_session(const char *path, bool only_say)
+/* @dir: an open directory, or any number when @path is absolute. */
+static int remove_file(int dir, const char *path, bool only_say)
 {
 	const char *slash = strrchr(path, '/');
-	size_t len = strlen(slash + 1);
-	struct dirent *entry;
-	char dir[4096];
-	DIR *d;
+	char name[NAME_MAX + 1];
 
-	puts(slash + 1);
-	if (only_say)
+	snprintf(name, sizeof(name), "%s", slash ? slash + 1 : path);
+	mt_reader_clean(name, sizeof(name));
+	puts(name);
+	if (only_say || !unlinkat(dir, path, 0) || errno == ENOENT)
 		return 0;
-	if (unlink(path)) {
-		complain(path, strerror(errno));
-		return 1;
-	}
-	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
-	d = opendir(dir);
+	complain(path, strerror(errno));
+	return 1;
+}
+
+/* Is this the name of a mapping table, SEGMENT@SLOT.GENERATION?  Returns the
+ * length of SEGMENT, or 0. */
+static size_t is_table(const char *name)
+{
+	const char *at = strchr(name, '@');
+	unsigned slot;
+	unsigned generation;
+	char rest;
+
+	if (!at || at - name >= MT_NAME_MAX ||
+	    sscanf(at, "@%u.%u%c", &slot, &generation, &rest) != 2)
+		return 0;
+	return (size_t)(at - name);
+}
+
+/* Mapping tables whose session is gone, however it went. */
+static int remove_tables(const char *dir, bool only_say)
+{
+	char session[MT_NAME_MAX];
+	struct dirent *entry;
+	struct stat st;
+	int failed = 0;
+	DIR *d = opendir(dir);
+
 	while (d && (entry = readdir(d))) {
-		if (strlen(entry->d_name) > len &&
-		    memcmp(entry->d_name, slash + 1, len) == 0 &&
-		    entry->d_name[len] == '@')
-			unlinkat(dirfd(d), entry->d_name, 0);
+		size_t len = is_table(entry->d_name);
+
+		if (!len)
+			continue;
+		memcpy(session, entry->d_name, len);
+		session[len] = '\0';
+		if (fstatat(dirfd(d), session, &st, AT_SYMLINK_NOFOLLOW) &&
+		    errno == ENOENT)
+			failed |=
+				remove_file(dirfd(d), entry->d_name, only_say);
 	}
 	if (d)
 		closedir(d);
-	return 0;
+	return failed;
 }
 
 int cmd_gc(int argc, char **argv)
@@ -83,6 +109,7 @@ int cmd_gc(int argc, char **argv)
 	static const struct option options[] = { { "dry-run", 0, NULL, 'n' },
 						 { "help", 0, NULL, 'h' },
 						 { NULL, 0, NULL, 0 } };
+	char dirs[2][4096];
 	struct sessions sessions;
 	bool only_say = false;
 	int failed = 0;
@@ -101,11 +128,17 @@ int cmd_gc(int argc, char **argv)
 		complain(argv[optind], "gc takes no argument");
 		return CMD_USAGE;
 	}
-	find_sessions(&sessions);
+	find_sessions(&sessions, false);
 	for (size_t i = 0; i < sessions.n; i++) {
 		if (is_dead(sessions.paths[i]))
-			failed |= remove_session(sessions.paths[i], only_say);
+			failed |= remove_file(AT_FDCWD, sessions.paths[i],
+					      only_say);
 	}
 	free_sessions(&sessions);
+	find_dirs(dirs);
+	for (int i = 0; i < 2; i++) {
+		if (dirs[i][0])
+			failed |= remove_tables(dirs[i], only_say);
+	}
 	return flush_output() && !failed ? CMD_OK : CMD_FAILED;
 }

@@ -11,7 +11,6 @@
 #include "core/process.h"
 #include "tools/cmd.h"
 #include "tools/find.h"
-#include "tools/format.h"
 #include "tools/model.h"
 
 static const char help[] =
@@ -37,21 +36,20 @@ static cJSON *entry(const struct model *model)
 {
 	const struct mt_group *root = &model->groups[MT_ROOT].record;
 	cJSON *object = cJSON_CreateObject();
-	double page = (double)model->page;
 
 	cJSON_AddStringToObject(object, "name", model->reader.header.name);
 	cJSON_AddStringToObject(object, "state", model_state(model));
 	cJSON_AddNumberToObject(object, "uid", model->reader.header.uid);
 	cJSON_AddNumberToObject(object, "processes", model->nr_alive);
-	cJSON_AddNumberToObject(object, "current",
-				(double)load_relaxed(&root->usage) * page);
-	cJSON_AddNumberToObject(object, "peak",
-				(double)load_relaxed(&root->peak) * page);
+	model_put(object, "current",
+		  model_bytes(model, load_relaxed(&root->usage)));
+	model_put(object, "peak",
+		  model_bytes(model, load_relaxed(&root->peak)));
 	if (load_relaxed(&root->max) >= MT_UNLIMITED)
 		cJSON_AddNullToObject(object, "max");
 	else
-		cJSON_AddNumberToObject(
-			object, "max", (double)load_relaxed(&root->max) * page);
+		model_put(object, "max",
+			  model_bytes(model, load_relaxed(&root->max)));
 	return object;
 }
 
@@ -65,9 +63,9 @@ static void print_entry(const struct model *model)
 
 	printf("%-28s %-6s %5u %6u %9s %9s %9s\n", model->reader.header.name,
 	       model_state(model), model->reader.header.uid, model->nr_alive,
-	       format_bytes(load_relaxed(&root->usage) * model->page, a),
-	       format_bytes(load_relaxed(&root->peak) * model->page, b),
-	       max >= MT_UNLIMITED ? "-" : format_bytes(max * model->page, c));
+	       model_size(model, load_relaxed(&root->usage), a),
+	       model_size(model, load_relaxed(&root->peak), b),
+	       max >= MT_UNLIMITED ? "-" : model_size(model, max, c));
 }
 
 int cmd_ls(int argc, char **argv)
@@ -99,7 +97,7 @@ int cmd_ls(int argc, char **argv)
 		object = cJSON_CreateObject();
 		list = cJSON_AddArrayToObject(object, "sessions");
 	}
-	find_sessions(&sessions);
+	find_sessions(&sessions, true);
 	if (!json && sessions.n)
 		printf("%-28s %-6s %5s %6s %9s %9s %9s\n", "NAME", "STATE",
 		       "UID", "PROCS", "CURRENT", "PEAK", "MAX");

@@ -22,6 +22,7 @@
 #include "core/target.h"
 #include "tools/cmd.h"
 #include "tools/format.h"
+#include "tools/library.h"
 #include "tools/model.h"
 #include "tools/supervise.h"
 
@@ -54,7 +55,8 @@ struct run {
 	int64_t max; /* bytes; INT64_MAX: none */
 	uint32_t batch;
 	uint32_t flags;
-	const char *summary;
+	const char *summary; /* text, json or none, perhaps with :FILE */
+	FILE *summary_to;    /* that file, or NULL: standard error */
 	bool best_effort;
 	bool exec;
 	bool nested;
@@ -78,7 +80,8 @@ enum {
 	OPT_BATCH,
 	OPT_NO_FOLLOW,
 	OPT_BEST_EFFORT,
-	OPT_LATER,
+	OPT_LOW,
+	OPT_MIN,
 	OPT_ON_MAX
 };
 
@@ -91,11 +94,11 @@ static const struct option options[] = {
 	{ "no-follow", 0, NULL, OPT_NO_FOLLOW },
 	{ "best-effort", 0, NULL, OPT_BEST_EFFORT },
 	{ "exec", 0, NULL, 'x' },
-	{ "high", 1, NULL, OPT_LATER },
-	{ "low", 1, NULL, OPT_LATER },
-	{ "min", 1, NULL, OPT_LATER },
-	{ "property", 1, NULL, OPT_LATER },
-	{ "group", 1, NULL, OPT_LATER },
+	{ "high", 1, NULL, 'H' },
+	{ "low", 1, NULL, OPT_LOW },
+	{ "min", 1, NULL, OPT_MIN },
+	{ "property", 1, NULL, 'p' },
+	{ "group", 1, NULL, 'g' },
 	{ "on-max", 1, NULL, OPT_ON_MAX },
 	{ "help", 0, NULL, 'h' },
 	{ NULL, 0, NULL, 0 }
@@ -137,7 +140,9 @@ static int set_batch(struct run *run, const char *text)
 	return 0;
 }
 
-static int take_option(struct run *run, int opt, const char *name)
+static const char not_yet[] = "not available in this version";
+
+static int take_option(struct run *run, int opt)
 {
 	switch (opt) {
 	case 'm':
@@ -173,8 +178,16 @@ static int take_option(struct run *run, int opt, const char *name)
 			return 0;
 		return failed(optarg, "not available in this version: "
 				      "--on-max takes enomem");
-	case OPT_LATER:
-		return failed(name, "not available in this version");
+	case 'H':
+		return failed("--high", not_yet);
+	case OPT_LOW:
+		return failed("--low", not_yet);
+	case OPT_MIN:
+		return failed("--min", not_yet);
+	case 'p':
+		return failed("--property", not_yet);
+	case 'g':
+		return failed("--group", not_yet);
 	default:
 		return CMD_BEFORE; /* getopt has said it */
 	}
@@ -191,9 +204,7 @@ static int parse(struct run *run, int argc, char **argv)
 			fputs(help, stdout);
 			return flush_output() ? -1 : CMD_BEFORE;
 		}
-		if (opt == 'H' || opt == 'p' || opt == 'g')
-			opt = OPT_LATER;
-		ret = take_option(run, opt, argv[optind - 1]);
+		ret = take_option(run, opt);
 		if (ret)
 			return ret;
 	}
@@ -203,43 +214,13 @@ static int parse(struct run *run, int argc, char **argv)
 	return 0;
 }
 
-/* The library: beside us, or where it is installed relative to us. */
 static int find_library(struct run *run)
 {
-	static const char *const places[] = {
-		"libmemtally.so",
-		"../lib/memtally/libmemtally.so",
-		"../lib64/memtally/libmemtally.so",
-	};
-	char self[MT_PATH_MAX];
-	char link[MT_PATH_MAX + 64];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 32);
-	char *slash;
+	char dir[MT_PATH_MAX];
 
-	if (n <= 0)
-		return failed("/proc/self/exe", strerror(errno));
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	for (size_t i = 0; i < 3; i++) {
-		strcpy(slash + 1, places[i]);
-		if (!access(self, R_OK) && realpath(self, run->library))
-			break;
-		run->library[0] = '\0';
-	}
-	if (!run->library[0])
-		return failed("libmemtally.so", "not found beside memtally");
-	if (!strpbrk(run->library, ": \t\n"))
-		return 0;
-	/* LD_PRELOAD can't name it: by a link that it can. */
-	snprintf(link, sizeof(link), "%.*s/.libmemtally.so",
+	snprintf(dir, sizeof(dir), "%.*s",
 		 (int)(strrchr(run->path, '/') - run->path), run->path);
-	unlink(link);
-	if (symlink(run->library, link) && errno != EEXIST)
-		return failed(link, strerror(errno));
-	if (strlen(link) >= sizeof(run->library))
-		return failed(link, strerror(ENAMETOOLONG));
-	strcpy(run->library, link);
-	return 0;
+	return library_find(dir, run->library) ? CMD_BEFORE : 0;
 }
 
 static const char *base_name(const char *path)
@@ -314,7 +295,7 @@ static int make_session(struct run *run)
 		return failed(run->session_name,
 			      "there is a session of that name (memtally gc)");
 	if (ret)
-		return failed(run->path, strerror(-ret));
+		return failed(run->path, segment_error(ret));
 	run->group = MT_ROOT;
 	return 0;
 }
@@ -354,11 +335,11 @@ static void find_command(const char *name, char *ret)
 static int check_command(struct run *run)
 {
 	static const char *const why[] = {
-		[MT_TARGET_STATIC] = "statically linked: not covered",
-		[MT_TARGET_SETUID] = "set-user-ID or privileged: not covered",
-		[MT_TARGET_MACHINE] = "of another machine: not covered",
-		[MT_TARGET_MUSL] = "linked with musl: not covered",
-		[MT_TARGET_SANITIZER] = "built with a sanitizer: not covered",
+		[MT_TARGET_STATIC] = "not covered: statically linked",
+		[MT_TARGET_SETUID] = "not covered: set-user-ID or privileged",
+		[MT_TARGET_MACHINE] = "not covered: of another machine",
+		[MT_TARGET_MUSL] = "not covered: linked with musl",
+		[MT_TARGET_SANITIZER] = "not covered: built with a sanitizer",
 	};
 	char path[MT_PATH_MAX];
 	enum mt_target target;
@@ -376,27 +357,14 @@ static int check_command(struct run *run)
 	return run->best_effort ? 0 : CMD_BEFORE;
 }
 
-static void put_preload(const struct run *run)
-{
-	const char *old = getenv("LD_PRELOAD");
-	size_t len = strlen(run->library);
-	char *value;
-
-	if (old && strncmp(old, run->library, len) == 0 &&
-	    (!old[len] || old[len] == ':' || old[len] == ' '))
-		return;
-	if (asprintf(&value, "%s%s%s", run->library, old && *old ? ":" : "",
-		     old ? old : "") < 0)
-		return;
-	setenv("LD_PRELOAD", value, 1);
-	free(value);
-}
-
 static void prepare_environment(const struct run *run)
 {
+	/* A group of a session that isn't there any more. */
+	if (!run->nested && getenv("MEMTALLY_SESSION"))
+		unsetenv("MEMTALLY_GROUP");
 	if (run->uncovered)
 		return;
-	put_preload(run);
+	library_preload(run->library);
 	setenv("MEMTALLY_SESSION", run->path, 1);
 	if (run->nested)
 		setenv("MEMTALLY_GROUP", run->group_path, 1);
@@ -479,8 +447,7 @@ static void print_most(const struct model *model, FILE *to)
 		}
 		done[most] = true;
 		fprintf(to, "  %s.%u %s", ended[most].comm, ended[most].pid,
-			format_bytes((int64_t)ended[most].peak * model->page,
-				     text));
+			model_size(model, (int64_t)ended[most].peak, text));
 	}
 	fputc('\n', to);
 }
@@ -492,20 +459,22 @@ static void print_text(const struct run *run, const struct model *model,
 	uint64_t total = load_relaxed(&model->reader.header.processes_total);
 	int64_t max = load_relaxed(&group->max);
 	int64_t peak = load_relaxed(&group->peak);
-	char text[2][16];
+	char name[MT_NAME_MAX];
+	char text[16];
 
-	fprintf(to, "memtally: %s[%d]", base_name(run->command[0]), (int)child);
+	snprintf(name, sizeof(name), "%s", base_name(run->command[0]));
+	mt_reader_clean(name, sizeof(name));
+	fprintf(to, "memtally: %s[%d]", name, (int)child);
 	if (total > 1 && !run->nested)
 		fprintf(to, " and %" PRIu64 " %s", total - 1,
 			total == 2 ? "child" : "children");
-	fprintf(to, "   peak %s", format_bytes(peak * model->page, text[0]));
+	fprintf(to, "   peak %s", model_size(model, peak, text));
 	if (max < MT_UNLIMITED)
-		fprintf(to, " of %s (%.0f%%)",
-			format_bytes(max * model->page, text[1]),
-			max ? 100.0 * (double)peak / (double)max : 100.0);
+		fprintf(to, " of %s", model_size(model, max, text));
+	if (max < MT_UNLIMITED && max > 0)
+		fprintf(to, " (%.0f%%)", 100.0 * (double)peak / (double)max);
 	fprintf(to, "   now %s   refused %" PRIu64,
-		format_bytes(load_relaxed(&group->usage) * model->page,
-			     text[0]),
+		model_size(model, load_relaxed(&group->usage), text),
 		load_relaxed(&group->events[MT_EVENT_OOM]));
 	if (model->nr_alive)
 		fprintf(to, "   %u still running", model->nr_alive);
@@ -513,48 +482,63 @@ static void print_text(const struct run *run, const struct model *model,
 	print_most(model, to);
 }
 
-static int summarize(const struct run *run, pid_t child)
+/* Before the start, so that a job of hours doesn't end without one. */
+static int open_summary(struct run *run)
+{
+	const char *file = run->summary ? strchr(run->summary, ':') : NULL;
+	int fd;
+
+	if (!file || run->exec)
+		return 0;
+	/* What is in it stays until there is something better. */
+	fd = open(file + 1, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+	if (fd < 0)
+		return failed(file + 1, strerror(errno));
+	run->summary_to = fdopen(fd, "w");
+	return run->summary_to ? 0 : failed(file + 1, strerror(errno));
+}
+
+static void print_json(const struct model *model, FILE *to)
+{
+	cJSON *object = model_json(model, true);
+	char *text = cJSON_Print(object);
+
+	if (text)
+		fprintf(to, "%s\n", text);
+	else
+		complain("summary", strerror(ENOMEM));
+	free(text);
+	cJSON_Delete(object);
+}
+
+static void summarize(const struct run *run, pid_t child)
 {
 	const char *kind = run->summary;
-	const char *file = kind ? strchr(kind, ':') : NULL;
+	FILE *to = run->summary_to ? run->summary_to : stderr;
 	struct model model;
-	FILE *to = stderr;
 	int ret;
 
 	if (!kind)
-		kind = isatty(2) ? "text" : "none";
+		kind = isatty(STDERR_FILENO) ? "text" : "none";
 	if (strncmp(kind, "none", 4) == 0)
-		return 0;
+		return;
 	ret = model_load(&model, run->path);
 	if (ret) {
 		complain(run->path, segment_error(ret));
-		return 1;
+		return;
 	}
-	if (file)
-		to = fopen(file + 1, "we");
-	if (!to) {
-		complain(file + 1, strerror(errno));
-		model_free(&model);
-		return 1;
-	}
-	if (strncmp(kind, "json", 4) == 0) {
-		cJSON *object = model_json(&model, true);
-		char *text = cJSON_Print(object);
-
-		fprintf(to, "%s\n", text ? text : "");
-		free(text);
-		cJSON_Delete(object);
-	} else {
+	/* Pipes and terminals have no length to cut: no harm. */
+	if (run->summary_to)
+		(void)!ftruncate(fileno(to), 0);
+	if (strncmp(kind, "json", 4) == 0)
+		print_json(&model, to);
+	else
 		print_text(run, &model, child, to);
-	}
 	model_free(&model);
-	if (fflush(to) || ferror(to)) {
-		complain(file ? file + 1 : "standard error", strerror(errno));
-		ret = 1;
-	}
-	if (to != stderr)
-		fclose(to);
-	return ret;
+	if (fflush(to) || ferror(to))
+		complain(run->summary_to ? strchr(kind, ':') + 1
+					 : "standard error",
+			 strerror(errno));
 }
 
 static void remove_unused(const struct run *run)
@@ -610,6 +594,8 @@ int cmd_run(int argc, char **argv)
 	ret = parse(run, argc, argv);
 	if (!ret)
 		ret = check_command(run);
+	if (!ret)
+		ret = open_summary(run);
 	if (!ret)
 		ret = make_session(run);
 	if (!ret) {

@@ -14,7 +14,6 @@
 #include "core/atomic.h"
 #include "tools/cmd.h"
 #include "tools/find.h"
-#include "tools/format.h"
 #include "tools/model.h"
 
 static const char help[] =
@@ -30,6 +29,16 @@ static const char help[] =
 	"KEY: charged, heap, accounted (private mappings, as the kernel\n"
 	"accounts them), shmem or reserved.\n";
 
+/* Kinds that share a column; damaged ones may wrap. */
+static int64_t sum(const struct model_group *g, unsigned first, unsigned last)
+{
+	uint64_t pages = 0;
+
+	for (unsigned k = first; k <= last; k++)
+		pages += (uint64_t)g->kinds[k];
+	return (int64_t)pages;
+}
+
 static void print_groups(const struct model *model)
 {
 	char text[6][16];
@@ -38,27 +47,24 @@ static void print_groups(const struct model *model)
 	       "MAX", "HEAP", "ANON", "FILE+SHM");
 	for (uint32_t i = 0; i < model->nr_order; i++) {
 		const struct model_group *g = &model->groups[model->order[i]];
-		int64_t max = load_relaxed(&g->record.max);
-		int64_t page = model->page;
+		const struct mt_group *r = &g->record;
+		int64_t max = load_relaxed(&r->max);
 
 		printf("%-36s %9s %9s %9s %9s %9s %9s\n", g->path,
-		       format_bytes((g->words - g->stock) * page, text[0]),
-		       format_bytes(load_relaxed(&g->record.peak) * page,
-				    text[1]),
+		       model_size(model, g->charged, text[0]),
+		       model_size(model, load_relaxed(&r->peak), text[1]),
 		       max >= MT_UNLIMITED ? "-"
-					   : format_bytes(max * page, text[2]),
-		       format_bytes(g->kinds[MT_HEAP] * page, text[3]),
-		       format_bytes(g->kinds[MT_ANON] * page, text[4]),
-		       format_bytes((g->kinds[MT_FILE] + g->kinds[MT_SHMEM]) *
-					    page,
-				    text[5]));
+					   : model_size(model, max, text[2]),
+		       model_size(model, g->kinds[MT_HEAP], text[3]),
+		       model_size(model, g->kinds[MT_ANON], text[4]),
+		       model_size(model, sum(g, MT_FILE, MT_SHMEM), text[5]));
 	}
 }
 
 static void print_line(const struct model *model, unsigned n)
 {
-	const struct model_group *root = &model->groups[MT_ROOT];
-	int64_t page = model->page;
+	const struct model_group *g = &model->groups[MT_ROOT];
+	const struct mt_group *r = &g->record;
 	char text[6][16];
 
 	if (n % 20 == 0)
@@ -66,17 +72,13 @@ static void print_line(const struct model *model, unsigned n)
 		       "current", "peak", "heap", "anon", "other", "procs",
 		       "refused");
 	printf("%9s %9s %9s %9s %9s %9s %6u %8" PRIu64 "\n",
-	       format_bytes((root->words - root->stock) * page, text[0]),
-	       format_bytes(load_relaxed(&root->record.usage) * page, text[1]),
-	       format_bytes(load_relaxed(&root->record.peak) * page, text[2]),
-	       format_bytes(root->kinds[MT_HEAP] * page, text[3]),
-	       format_bytes(root->kinds[MT_ANON] * page, text[4]),
-	       format_bytes((root->kinds[MT_FILE] + root->kinds[MT_SHMEM] +
-			     root->kinds[MT_BRK] + root->kinds[MT_EXTERNAL]) *
-				    page,
-			    text[5]),
-	       model->nr_alive,
-	       load_relaxed(&root->record.events[MT_EVENT_OOM]));
+	       model_size(model, g->charged, text[0]),
+	       model_size(model, load_relaxed(&r->usage), text[1]),
+	       model_size(model, load_relaxed(&r->peak), text[2]),
+	       model_size(model, g->kinds[MT_HEAP], text[3]),
+	       model_size(model, g->kinds[MT_ANON], text[4]),
+	       model_size(model, sum(g, MT_FILE, MT_EXTERNAL), text[5]),
+	       model->nr_alive, load_relaxed(&r->events[MT_EVENT_OOM]));
 }
 
 static void print_json(struct model *model)
@@ -128,13 +130,14 @@ static bool try_session(const char *path, uint32_t pid, const char *key)
 	struct model model;
 	bool found = false;
 
-	if (model_load(&model, path))
+	if (model_load_quick(&model, path))
 		return false;
 	for (uint32_t i = 0; i < model.nr_processes && !found; i++) {
 		const struct model_process *p = &model.processes[i];
 
 		if (p->pid != pid ||
-		    load_relaxed(&p->record.pid_ns) != model.pid_ns)
+		    load_relaxed(&p->record.pid_ns) != model.pid_ns ||
+		    !model_is_alive(&model, p))
 			continue;
 		printf("%" PRId64 "\n", value_of(&model, p, key));
 		found = true;
@@ -193,7 +196,7 @@ static int stat_pid(const char *pid_text, const char *key)
 	if (own && own[0] == '/')
 		found = try_session(own, (uint32_t)pid, key);
 	if (!found) {
-		find_sessions(&sessions);
+		find_sessions(&sessions, true);
 		for (size_t i = 0; i < sessions.n && !found; i++)
 			found = try_session(sessions.paths[i], (uint32_t)pid,
 					    key);

@@ -14,8 +14,14 @@ struct sessions {
 	size_t n;
 };
 
-/* All segments in this user's directories. */
-void find_sessions(struct sessions *ret_sessions);
+/* The directories of this user: "" for one that isn't there, or isn't safe. */
+void find_dirs(char ret_dirs[2][4096]);
+
+/**
+ * find_sessions - all segments
+ * @everybody: root sees other users' too; they come last
+ */
+void find_sessions(struct sessions *ret_sessions, bool everybody);
 void free_sessions(struct sessions *sessions);
 
 /**

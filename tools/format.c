@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * format.c - sizes, to and from text, and how much memory there is.
+ */
 #include "tools/format.h"
 
 #include <errno.h>
@@ -48,23 +51,66 @@ static int64_t first_number(const char *path, const char *key)
 	return value;
 }
 
+/* Lower @total to the limits in @file at @path below @mount and above it. */
+static void lower_along(int64_t *total, const char *mount, const char *path,
+			const char *file)
+{
+	char at[1024];
+	int n = snprintf(at, sizeof(at), "%s%s", mount, path);
+
+	if (n < 0 || (size_t)n + strlen(file) + 2 > sizeof(at))
+		return;
+	for (;;) {
+		char *end = at + strlen(at);
+		int64_t limit;
+
+		sprintf(end, "/%s", file);
+		limit = first_number(at, NULL);
+		if (limit > 0 && (*total < 0 || limit < *total))
+			*total = limit;
+		*end = '\0';
+		if (strlen(at) <= strlen(mount))
+			return;
+		*strrchr(at, '/') = '\0';
+	}
+}
+
+/* Our own cgroup's limits, and those of all above it that we can see. */
+static void lower_to_cgroup(int64_t *total)
+{
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	char line[512];
+
+	/* Also without /proc, and where it shows paths from outside. */
+	lower_along(total, "/sys/fs/cgroup", "", "memory.max");
+	lower_along(total, "/sys/fs/cgroup/memory", "",
+		    "memory.limit_in_bytes");
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *list = strchr(line, ':');
+		const char *path = list ? strchr(list + 1, ':') : NULL;
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!path)
+			continue;
+		if (strncmp(list, "::", 2) == 0)
+			lower_along(total, "/sys/fs/cgroup", path + 1,
+				    "memory.max");
+		else if (strncmp(list, ":memory:", 8) == 0)
+			lower_along(total, "/sys/fs/cgroup/memory", path + 1,
+				    "memory.limit_in_bytes");
+	}
+	if (f)
+		fclose(f);
+}
+
 /* The memory there is: the machine's, or what the container may use. */
 static int64_t memory_total(void)
 {
-	static const char *const limits[] = {
-		"/sys/fs/cgroup/memory.max",
-		"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-	};
 	int64_t total = first_number("/proc/meminfo", "MemTotal");
 
 	if (total > 0)
 		total *= 1024;
-	for (unsigned i = 0; i < 2; i++) {
-		int64_t limit = first_number(limits[i], NULL);
-
-		if (limit > 0 && (total < 0 || limit < total))
-			total = limit;
-	}
+	lower_to_cgroup(&total);
 	return total;
 }
 

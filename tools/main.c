@@ -3,10 +3,12 @@
  * main.c - memtally's verbs.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/reader.h"
 #include "tools/cmd.h"
 
 static const struct {
@@ -28,10 +30,9 @@ void complain(const char *what, const char *why)
 	int n = why ? snprintf(line, sizeof(line), "%s: %s", what, why)
 		    : snprintf(line, sizeof(line), "%s", what);
 
-	for (int i = 0; i < n && line[i]; i++) {
-		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-			line[i] = '?';
-	}
+	if (n < 0)
+		return;
+	mt_reader_clean(line, sizeof(line));
 	fprintf(stderr, "memtally: %s\n", line);
 }
 
@@ -50,6 +51,8 @@ const char *segment_error(int error)
 		return "a symbolic link";
 	case EMEDIUMTYPE:
 		return "not in memory (tmpfs)";
+	case EFBIG:
+		return "the file size limit (ulimit -f) is too low";
 	case ENOENT:
 		return "no such session";
 	default:
@@ -67,7 +70,9 @@ bool flush_output(void)
 {
 	if (!fflush(stdout) && !ferror(stdout))
 		return true;
-	complain("standard output", strerror(errno));
+	/* Who closed the pipe has seen enough: no need to tell. */
+	if (errno != EPIPE)
+		complain("standard output", strerror(errno));
 	return false;
 }
 
@@ -142,6 +147,19 @@ static int unknown(const char *verb)
 	return CMD_USAGE;
 }
 
+static int call(size_t i, int argc, char **argv)
+{
+	char label[32];
+
+	/* For getopt's own complaints: they begin with it. */
+	snprintf(label, sizeof(label), "memtally: %s", verbs[i].name);
+	argv[0] = label;
+	/* A closed pipe is an error to return, except for what run starts. */
+	if (verbs[i].run != cmd_run)
+		signal(SIGPIPE, SIG_IGN);
+	return verbs[i].run(argc, argv);
+}
+
 int main(int argc, char **argv)
 {
 	const char *verb = argc > 1 ? argv[1] : NULL;
@@ -161,7 +179,7 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < NR_VERBS; i++) {
 		if (strcmp(verb, verbs[i].name) == 0)
-			return verbs[i].run(argc - 1, argv + 1);
+			return call(i, argc - 1, argv + 1);
 	}
 	return unknown(verb);
 }

@@ -9,7 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,8 @@
 
 #include "core/atomic.h"
 #include "core/mapping.h"
+#include "tools/format.h"
+#include "tools/proc.h"
 
 static int copy_segment(struct model *model, const char *path)
 {
@@ -37,37 +39,42 @@ static int copy_segment(struct model *model, const char *path)
 	return ret;
 }
 
+/* Damaged segments hold any number: sums stop at the ends. */
+static void add_capped(int64_t *sum, int64_t n)
+{
+	if (__builtin_add_overflow(*sum, n, sum))
+		*sum = n < 0 ? INT64_MIN : INT64_MAX;
+}
+
 /* Add to a group and all above it; ends on cycles. */
 static void add_up(struct model *model, uint32_t group, int kind, uint64_t word)
 {
 	for (int i = 0; i < MT_DEPTH_MAX && group < model->nr_groups; i++) {
 		struct model_group *g = &model->groups[group];
 
-		g->stock += mt_word_stock(word);
-		g->words += mt_word_used(word) + mt_word_stock(word);
-		g->kinds[kind] += mt_word_used(word);
+		add_capped(&g->stock, mt_word_stock(word));
+		add_capped(&g->charged, mt_word_used(word));
+		add_capped(&g->kinds[kind], mt_word_used(word));
 		group = load_relaxed(&g->record.parent);
 	}
 }
 
-static struct model_process *by_slot(struct model *model, uint32_t slot)
+static struct model_process *find_slot(struct model *model, uint32_t slot)
 {
-	for (uint32_t i = 0; i < model->nr_processes; i++) {
-		if (model->processes[i].slot == slot)
-			return &model->processes[i];
-	}
-	return NULL;
+	if (slot >= model->nr_slots || !model->by_slot[slot])
+		return NULL;
+	return &model->processes[model->by_slot[slot] - 1];
 }
 
 static void add_word(struct model *model, uint32_t slot, uint32_t group,
 		     int kind, uint64_t word)
 {
-	struct model_process *process = by_slot(model, slot);
+	struct model_process *process = find_slot(model, slot);
 
 	add_up(model, group, kind, word);
 	if (process) {
-		process->kinds[kind] += mt_word_used(word);
-		process->charged += mt_word_used(word);
+		add_capped(&process->kinds[kind], mt_word_used(word));
+		add_capped(&process->charged, mt_word_used(word));
 	}
 }
 
@@ -75,38 +82,28 @@ static void read_groups(struct model *model)
 {
 	for (uint32_t i = 0; i < model->nr_groups; i++) {
 		struct model_group *g = &model->groups[i];
-		uint32_t parent;
 
-		g->index = i;
 		g->used = mt_reader_group(&model->reader, i, &g->record);
-		if (!g->used)
-			continue;
-		mt_reader_path(&model->reader, i, g->path, sizeof(g->path));
-		parent = load_relaxed(&g->record.parent);
-		for (uint32_t d = 0; d < MT_DEPTH_MAX; d++) {
-			struct mt_group up;
-
-			if (!mt_reader_group(&model->reader, parent, &up))
-				break;
-			g->depth++;
-			parent = load_relaxed(&up.parent);
-		}
+		if (g->used)
+			mt_reader_path(&model->reader, i, g->path,
+				       sizeof(g->path));
 	}
 }
 
-static bool is_alive(const struct model *model,
-		     const struct model_process *process)
+bool model_is_alive(const struct model *model,
+		    const struct model_process *process)
 {
 	/* Another pid namespace's process can't be asked after. */
 	return load_relaxed(&process->record.pid_ns) != model->pid_ns ||
-	       kill((pid_t)process->pid, 0) == 0 || errno != ESRCH;
+	       proc_is_alive(process->pid,
+			     load_relaxed(&process->record.joined_ns));
 }
 
 static void read_processes(struct model *model)
 {
-	uint32_t n = mt_reader_count(&model->reader, MT_PROCESSES);
+	uint32_t n;
 
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < model->nr_slots; i++) {
 		struct model_process *p =
 			&model->processes[model->nr_processes];
 
@@ -117,9 +114,8 @@ static void read_processes(struct model *model)
 		p->generation =
 			(uint32_t)(load_relaxed(&p->record.state) >> 8) &
 			0xffffff;
-		p->alive = is_alive(model, p);
-		model->nr_alive += p->alive;
-		model->nr_processes++;
+		p->alive = true;
+		model->by_slot[i] = ++model->nr_processes;
 	}
 	n = mt_reader_count(&model->reader, MT_THREADS);
 	for (uint32_t i = 0; i < n; i++) {
@@ -128,8 +124,9 @@ static void read_processes(struct model *model)
 
 		if (!mt_reader_thread(&model->reader, i, &thread))
 			continue;
-		p = by_slot(model,
-			    (uint32_t)(load_relaxed(&thread.ident) >> 32) - 1);
+		p = find_slot(model,
+			      (uint32_t)(load_relaxed(&thread.ident) >> 32) -
+				      1);
 		if (p)
 			p->threads++;
 	}
@@ -151,8 +148,7 @@ static void read_words(struct model *model)
 				 mt_line_group(ident), k,
 				 load_relaxed(&line.word[k]));
 	}
-	n = mt_reader_count(&model->reader, MT_PROCESSES);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < model->nr_slots; i++) {
 		struct mt_process process;
 
 		mt_reader_process(&model->reader, i, &process);
@@ -190,40 +186,72 @@ static void put_in_order(struct model *model)
 	qsort(model->order, model->nr_order, sizeof(*model->order), by_path);
 }
 
-int model_load(struct model *model, const char *path)
+static bool allocate(struct model *model)
+{
+	size_t groups = mt_reader_count(&model->reader, MT_GROUPS);
+	size_t slots = mt_reader_count(&model->reader, MT_PROCESSES);
+
+	/* One more each: none of nothing would look like no memory. */
+	model->groups = calloc(groups + 1, sizeof(*model->groups));
+	model->order = calloc(groups + 1, sizeof(*model->order));
+	model->processes = calloc(slots + 1, sizeof(*model->processes));
+	model->by_slot = calloc(slots + 1, sizeof(*model->by_slot));
+	model->nr_groups = (uint32_t)groups;
+	model->nr_slots = (uint32_t)slots;
+	return model->groups && model->order && model->processes &&
+	       model->by_slot;
+}
+
+int model_load_quick(struct model *model, const char *path)
 {
 	struct stat ns;
-	uint32_t n;
 	int ret;
 
 	memset(model, 0, sizeof(*model));
 	ret = copy_segment(model, path);
 	if (ret)
 		goto fail;
+	ret = -ENOMEM;
+	if (!allocate(model))
+		goto fail;
 	snprintf(model->path, sizeof(model->path), "%s", path);
 	if (!stat("/proc/self/ns/pid", &ns))
 		model->pid_ns = ns.st_ino;
 	model->page = model->reader.header.page_size;
-	model->nr_groups = mt_reader_count(&model->reader, MT_GROUPS);
-	n = mt_reader_count(&model->reader, MT_PROCESSES);
-	model->groups = calloc(model->nr_groups + 1, sizeof(*model->groups));
-	model->order = calloc(model->nr_groups + 1, sizeof(*model->order));
-	model->processes = calloc(n + 1, sizeof(*model->processes));
-	ret = -ENOMEM;
-	if (!model->groups || !model->order || !model->processes)
-		goto fail;
 	read_groups(model);
 	read_processes(model);
 	read_words(model);
 	put_in_order(model);
-	if (model->nr_groups)
-		model->drift = load_relaxed(&model->groups[0].record.usage) -
-			       model->groups[0].words;
+	if (model->nr_groups) {
+		const struct model_group *root = &model->groups[MT_ROOT];
+
+		model->drift = load_relaxed(&root->record.usage);
+		/* Twice: the negative of the least number is none. */
+		add_capped(&model->drift, -MT_MAX(root->charged, -INT64_MAX));
+		add_capped(&model->drift, -root->stock);
+	}
+	model->nr_alive = model->nr_processes;
 	return 0;
 
 fail:
 	model_free(model);
 	return ret;
+}
+
+int model_load(struct model *model, const char *path)
+{
+	int ret = model_load_quick(model, path);
+
+	if (ret)
+		return ret;
+	model->nr_alive = 0;
+	for (uint32_t i = 0; i < model->nr_processes; i++) {
+		struct model_process *p = &model->processes[i];
+
+		p->alive = model_is_alive(model, p);
+		model->nr_alive += p->alive;
+	}
+	return 0;
 }
 
 void model_free(struct model *model)
@@ -232,7 +260,13 @@ void model_free(struct model *model)
 	free(model->groups);
 	free(model->order);
 	free(model->processes);
+	free(model->by_slot);
 	memset(model, 0, sizeof(*model));
+}
+
+const char *model_size(const struct model *model, int64_t pages, char *buf)
+{
+	return format_bytes(model_bytes(model, pages), buf);
 }
 
 const char *model_state(const struct model *model)
@@ -262,47 +296,53 @@ static int tracked_index(uint32_t type, uint32_t state)
 	}
 }
 
+/* Add one record of a mapping table; returns its pages if reserved. */
+static int64_t add_slot(struct model *model, uint32_t home,
+			const struct mt_map_slot *slot)
+{
+	uint64_t start = load_relaxed(&slot->start);
+	uint64_t end = load_relaxed(&slot->end);
+	uint32_t group = load_relaxed(&slot->group);
+	int t = tracked_index(load_relaxed(&slot->type),
+			      load_relaxed(&slot->state));
+	int64_t pages;
+
+	if (t < 0 || end <= start)
+		return 0;
+	pages = (int64_t)((end - start) / (uint64_t)model->page);
+	/* Not said: the process's default group. */
+	if (group == MT_NONE - 1)
+		group = home;
+	for (int d = 0; d < MT_DEPTH_MAX && group < model->nr_groups; d++) {
+		struct model_group *g = &model->groups[group];
+
+		add_capped(&g->tracked[t], pages);
+		group = load_relaxed(&g->record.parent);
+	}
+	return t == 0 ? pages : 0;
+}
+
 static int64_t add_slots(struct model *model,
 			 const struct model_process *process, int fd,
 			 const struct mt_map_header *header)
 {
-	uint32_t high = load_relaxed(&header->high);
+	uint32_t high = MT_MIN(load_relaxed(&header->high), MT_MAP_CAPACITY);
 	uint32_t home = load_relaxed(&process->record.home);
 	struct mt_map_slot slots[256];
 	int64_t reserved = 0;
 
-	high = MT_MIN(high, MT_MAP_CAPACITY);
 	for (uint32_t i = 0; i < high; i += 256) {
-		ssize_t n =
+		ssize_t len =
 			pread(fd, slots, sizeof(slots),
-			      (off_t)(sizeof(*header) + i * sizeof(*slots)));
+			      (off_t)(sizeof(*header) + i * sizeof(slots[0])));
+		uint32_t n =
+			len > 0 ? (uint32_t)((size_t)len / sizeof(slots[0]))
+				: 0;
 
-		for (uint32_t k = 0;
-		     n > 0 && k < (size_t)n / sizeof(*slots) && i + k < high;
-		     k++) {
-			uint64_t start = load_relaxed(&slots[k].start);
-			uint64_t end = load_relaxed(&slots[k].end);
-			uint32_t group = load_relaxed(&slots[k].group);
-			int t = tracked_index(load_relaxed(&slots[k].type),
-					      load_relaxed(&slots[k].state));
-			int64_t pages;
-
-			if (t < 0 || end <= start)
-				continue;
-			pages = (int64_t)((end - start) /
-					  (uint64_t)model->page);
-			if (group == MT_NONE - 1)
-				group = home;
-			if (t == 0)
-				reserved += pages;
-			for (int d = 0;
-			     d < MT_DEPTH_MAX && group < model->nr_groups;
-			     d++) {
-				model->groups[group].tracked[t] += pages;
-				group = load_relaxed(
-					&model->groups[group].record.parent);
-			}
-		}
+		if (!n)
+			break;
+		for (uint32_t k = 0; k < n && i + k < high; k++)
+			add_capped(&reserved, add_slot(model, home, &slots[k]));
 	}
 	return reserved;
 }
@@ -328,18 +368,23 @@ int64_t model_tracked(struct model *model, const struct model_process *process)
 	return reserved;
 }
 
-static void put(cJSON *object, const char *key, int64_t value)
+/* As text: a double can't hold the largest, and cJSON would give them an
+ * exponent. */
+void model_put(cJSON *object, const char *key, int64_t value)
 {
-	cJSON_AddNumberToObject(object, key, (double)value);
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRId64, value);
+	cJSON_AddRawToObject(object, key, text);
 }
 
-static void put_limit(cJSON *object, const char *key, int64_t pages,
-		      int64_t page)
+static void put_limit(cJSON *object, const char *key, const struct model *model,
+		      int64_t pages)
 {
 	if (pages >= MT_UNLIMITED)
 		cJSON_AddNullToObject(object, key);
 	else
-		put(object, key, pages * page);
+		model_put(object, key, model_bytes(model, pages));
 }
 
 static void put_events(cJSON *object, const char *key,
@@ -351,7 +396,7 @@ static void put_events(cJSON *object, const char *key,
 	cJSON *list = cJSON_AddObjectToObject(object, key);
 
 	for (int i = 0; i < MT_NR_EVENTS; i++)
-		put(list, names[i], (int64_t)load_relaxed(&events[i]));
+		model_put(list, names[i], (int64_t)load_relaxed(&events[i]));
 }
 
 static cJSON *group_json(const struct model *model, const struct model_group *g)
@@ -362,30 +407,30 @@ static cJSON *group_json(const struct model *model, const struct model_group *g)
 	static const char *const tracked[4] = { "reserved", "file_mapped",
 						"shared", "stack" };
 	cJSON *object = cJSON_CreateObject();
-	int64_t usage = load_relaxed(&g->record.usage);
-	int64_t page = model->page;
+	const struct mt_group *r = &g->record;
 	cJSON *list;
 
 	cJSON_AddStringToObject(object, "path", g->path);
-	put(object, "current", usage * page);
-	put(object, "charged", (g->words - g->stock) * page);
-	put(object, "peak", load_relaxed(&g->record.peak) * page);
-	put_limit(object, "min", load_relaxed(&g->record.min), page);
-	put_limit(object, "low", load_relaxed(&g->record.low), page);
-	put_limit(object, "high", load_relaxed(&g->record.high), page);
-	put_limit(object, "max", load_relaxed(&g->record.max), page);
-	put(object, "emin", 0);
-	put(object, "elow", 0);
+	model_put(object, "current",
+		  model_bytes(model, load_relaxed(&r->usage)));
+	model_put(object, "charged", model_bytes(model, g->charged));
+	model_put(object, "peak", model_bytes(model, load_relaxed(&r->peak)));
+	put_limit(object, "min", model, load_relaxed(&r->min));
+	put_limit(object, "low", model, load_relaxed(&r->low));
+	put_limit(object, "high", model, load_relaxed(&r->high));
+	put_limit(object, "max", model, load_relaxed(&r->max));
+	model_put(object, "emin", 0);
+	model_put(object, "elow", 0);
 	list = cJSON_AddObjectToObject(object, "kinds");
 	for (int k = 0; k < MT_NR_KINDS; k++)
-		put(list, kinds[k], g->kinds[k] * page);
+		model_put(list, kinds[k], model_bytes(model, g->kinds[k]));
 	list = cJSON_AddObjectToObject(object, "tracked");
 	for (int t = 0; t < 4; t++)
-		put(list, tracked[t], g->tracked[t] * page);
-	put_events(object, "events", g->record.events);
-	put_events(object, "events_local", g->record.events_local);
-	put(object, "stall_us", (int64_t)load_relaxed(&g->record.stall_us));
-	put(object, "repairs", (int64_t)load_relaxed(&g->record.repairs));
+		model_put(list, tracked[t], model_bytes(model, g->tracked[t]));
+	put_events(object, "events", r->events);
+	put_events(object, "events_local", r->events_local);
+	model_put(object, "stall_us", (int64_t)load_relaxed(&r->stall_us));
+	model_put(object, "repairs", (int64_t)load_relaxed(&r->repairs));
 	return object;
 }
 
@@ -395,15 +440,17 @@ static cJSON *process_json(const struct model *model,
 	cJSON *object = cJSON_CreateObject();
 	uint32_t home = load_relaxed(&p->record.home);
 
-	put(object, "pid", p->pid);
+	model_put(object, "pid", p->pid);
 	cJSON_AddStringToObject(object, "comm", p->record.comm);
+	/* None yet: what it can't help charging goes to "/". */
 	cJSON_AddStringToObject(
 		object, "group",
-		home < model->nr_groups ? model->groups[home].path : "?");
+		home < model->nr_groups ? model->groups[home].path : "/");
 	cJSON_AddStringToObject(object, "state", p->alive ? "live" : "exited");
-	put(object, "charged", p->charged * model->page);
-	put(object, "peak", load_relaxed(&p->record.peak) * model->page);
-	put(object, "threads", p->threads);
+	model_put(object, "charged", model_bytes(model, p->charged));
+	model_put(object, "peak",
+		  model_bytes(model, load_relaxed(&p->record.peak)));
+	model_put(object, "threads", p->threads);
 	return object;
 }
 
@@ -428,16 +475,18 @@ static void put_ended(cJSON *list, const struct model *model)
 		cJSON *object = cJSON_CreateObject();
 		char path[MT_NAME_MAX + 2];
 
-		snprintf(path, sizeof(path), "/%s", ended[i].group);
-		put(object, "pid", ended[i].pid);
+		snprintf(path, sizeof(path), "/%s",
+			 ended[i].group[0] == '/' ? "" : ended[i].group);
+		model_put(object, "pid", ended[i].pid);
 		cJSON_AddStringToObject(object, "comm", ended[i].comm);
 		cJSON_AddStringToObject(object, "group", path);
 		cJSON_AddStringToObject(
 			object, "state",
 			ended[i].how == MT_ENDED_KILLED ? "killed" : "exited");
-		put(object, "charged", 0);
-		put(object, "peak", (int64_t)ended[i].peak * model->page);
-		put(object, "threads", 0);
+		model_put(object, "charged", 0);
+		model_put(object, "peak",
+			  model_bytes(model, (int64_t)ended[i].peak));
+		model_put(object, "threads", 0);
 		cJSON_AddItemToArray(list, object);
 	}
 }
@@ -453,7 +502,7 @@ cJSON *model_json(const struct model *model, bool ended)
 	cJSON_AddStringToObject(object, "session", header->name);
 	cJSON_AddStringToObject(object, "state",
 				model->nr_alive ? "live" : "dead");
-	put(object, "page_size", model->page);
+	model_put(object, "page_size", model->page);
 	cJSON_AddNumberToObject(object, "time",
 				(double)now.tv_sec + (double)now.tv_nsec / 1e9);
 	list = cJSON_AddArrayToObject(object, "groups");
@@ -461,9 +510,9 @@ cJSON *model_json(const struct model *model, bool ended)
 		cJSON_AddItemToArray(
 			list,
 			group_json(model, &model->groups[model->order[i]]));
-	put(object, "processes_total",
-	    (int64_t)load_relaxed(&header->processes_total));
-	put(object, "drift", model->drift * model->page);
+	model_put(object, "processes_total",
+		  (int64_t)load_relaxed(&header->processes_total));
+	model_put(object, "drift", model_bytes(model, model->drift));
 	list = cJSON_AddArrayToObject(object, "processes");
 	for (uint32_t i = 0; !ended && i < model->nr_processes; i++)
 		cJSON_AddItemToArray(list,

@@ -47,13 +47,13 @@ struct waker {
 
 void supervise_signals(sigset_t *set)
 {
-	static const int passed[] = { SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT,
-				      SIGUSR1, SIGUSR2,  SIGCONT, SIGTSTP,
-				      SIGALRM, SIGWINCH, SIGCHLD };
+	/* Faults are our own, and these two the terminal's answer to us. */
+	static const int kept[] = { SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP,
+				    SIGSYS,  SIGABRT, SIGTTIN, SIGTTOU };
 
-	sigemptyset(set);
-	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		sigaddset(set, passed[i]);
+	sigfillset(set);
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+		sigdelset(set, kept[i]);
 }
 
 static void *wait_for_joins(void *arg)
@@ -81,6 +81,10 @@ static void drop(struct watch *watch, uint32_t slot)
 	watch->pids[slot] = 0;
 }
 
+/*
+ * Take back what a slot's process held, if it is dead.  Who joins reaps too,
+ * and may have been first: then the slot is somebody else's, or nobody's.
+ */
 static void reap(struct watch *watch, uint32_t slot)
 {
 	uint32_t how = MT_ENDED_EXITED;
@@ -93,7 +97,6 @@ static void reap(struct watch *watch, uint32_t slot)
 	    WIFSIGNALED(watch->status))
 		how = MT_ENDED_KILLED;
 	mt_process_reap(watch->session, slot, state, how);
-	drop(watch, slot);
 }
 
 /* Watch whoever is in the table and not watched yet. */
@@ -150,9 +153,11 @@ static void take_signals(struct watch *watch, int fd)
 			continue;
 		/*
 		 * What the terminal sent went to the whole foreground group:
-		 * the child has it already.
+		 * the child has it already.  What the kernel sends for a deed
+		 * of ours (SIGPIPE) has our own pid.
 		 */
-		if (info.ssi_code <= 0 && !watch->ended)
+		if (info.ssi_code <= 0 && !watch->ended &&
+		    (pid_t)info.ssi_pid != getpid())
 			kill(watch->child, (int)info.ssi_signo);
 	}
 	wait_for_children(watch);
@@ -222,13 +227,16 @@ int supervise(struct mt_session *session, pid_t child)
 			continue;
 		take_signals(&watch, watch.fds[SIGNALS].fd);
 		for (uint32_t i = 0; n > 0 && i < high; i++) {
-			if (watch.fds[NR_FIXED + i].revents)
-				reap(&watch, i);
+			if (!watch.fds[NR_FIXED + i].revents)
+				continue;
+			reap(&watch, i);
+			/* It stays readable: it would wake us for ever. */
+			drop(&watch, i);
 		}
 	}
 	/* The command has been waited for: its own slot first. */
 	for (uint32_t i = 0; i < watch.nr_slots; i++) {
-		if (watch.pids[i])
+		if (i < mt_table_high(session, MT_PROCESSES))
 			reap(&watch, i);
 		drop(&watch, i);
 	}

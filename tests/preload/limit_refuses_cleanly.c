@@ -44,6 +44,8 @@ int main(void)
 	after = status_kb("VmSize:");
 	if (after > size + 20000)
 		fail("refusals took address space: %ld to %ld kB", size, after);
+	/* Room for the reader's start, which has the limit too. */
+	free(blocks[--n]);
 	if (charged() > 16384)
 		fail("%ld pages above a limit of 16384", charged());
 	for (int i = 0; i < n; i++)

@@ -61,6 +61,9 @@ int main(void)
 		EXPECT(7);
 		must(shmdt(a) == 0);
 		EXPECT(7);
+		/* With a hole in its middle: all of the rest goes. */
+		must(munmap(b + 2 * pg, pg) == 0);
+		EXPECT(6);
 		must(shmdt(b) == 0);
 	}
 	EXPECT(0);

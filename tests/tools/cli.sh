@@ -130,12 +130,13 @@ out=$(MEMTALLY_SESSION=/nonexistent/x LD_PRELOAD=$SHIM /bin/echo hello \
 "$m" run -n hogs -m 300M -s "json:$work/hogs.json" -- sh -c '
 	for i in 1 2 3; do
 		/usr/bin/python3 -c "
+import os
 x = []
 try:
     while True:
         x.append(bytes(1000000))
 except MemoryError:
-    print(\"refused\")
+    os.write(1, b\"refused\\n\")
 " & done; wait' >"$work/hogs"
 [ "$(grep -c refused "$work/hogs")" -eq 3 ] || { echo "hogs: $(cat "$work/hogs")"; bad=1; }
 jq -e '.groups[0].peak <= 314572800 and .groups[0].peak > 300000000 and

@@ -12,27 +12,6 @@
 #include "core/reader.h"
 #include "tests/unit/session.h"
 
-static uint32_t join_as(uint32_t pid, uint64_t joined_ns)
-{
-	struct mt_process_facts facts;
-	uint32_t process;
-
-	mt_process_facts(&facts);
-	facts.pid = pid;
-	if (joined_ns)
-		facts.now_ns = joined_ns;
-	ck_assert_int_eq(mt_process_join(&session, &facts, &process), 0);
-	return process;
-}
-
-static uint64_t own_ns(void)
-{
-	struct mt_process_facts facts;
-
-	mt_process_facts(&facts);
-	return facts.pid_ns;
-}
-
 /* The sum of all words must be what "/" holds. */
 static void expect_no_drift(void)
 {
