@@ -118,6 +118,18 @@ tsan: deps
 sanitized: $(UNIT) $(B)/memtally
 	@B=$(B) tests/unit.sh
 
+# Any bytes as a segment, for a minute; needs clang.
+fuzz: deps
+	@tests/deps.sh tidy
+	@mkdir -p $(B)/fuzz/corpus
+	$(call say,FUZZ)
+	$(Q)clang -g -O1 -fsanitize=fuzzer,address,undefined -std=gnu17 \
+		-D_GNU_SOURCE -I. -o $(B)/fuzz/fuzz_reader \
+		tests/fuzz/fuzz_reader.c core/reader.c tools/model.c \
+		tools/proc.c tools/format.c $(CJSON)
+	$(Q)$(B)/fuzz/fuzz_reader -max_total_time=60 -print_final_stats=1 \
+		$(B)/fuzz/corpus
+
 layers: $(B)/libmemtally.so $(B)/libmemtally-core.a $(B)/memtally
 	@B=$(B) tests/layers.sh
 
@@ -153,7 +165,7 @@ uninstall:
 clean:
 	rm -rf $(B)
 
-.PHONY: all deps check check-programs demo bench stress asan tsan sanitized \
+.PHONY: all deps check check-programs demo bench stress fuzz asan tsan sanitized \
 	layers exports format format-check tidy install uninstall clean
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -56,6 +56,11 @@
 #define fence_acquire() atomic_thread_fence(memory_order_acquire)
 #define fence_release() atomic_thread_fence(memory_order_release)
 
+/* For plain bytes that may be rewritten while they are read: whoever reads
+ * them looks afterwards whether what he read was still valid. */
+#define load_byte_relaxed(p)     __atomic_load_n((p), __ATOMIC_RELAXED)
+#define store_byte_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+
 /* Keeps the compiler, not the CPU, from moving accesses: for what a signal
  * handler on the same thread may look at. */
 #define fence_signal() atomic_signal_fence(memory_order_seq_cst)

@@ -167,12 +167,13 @@ bool mt_counter_try_charge(struct mt_session *session, uint32_t index,
 	return true;
 }
 
-void mt_counter_charge(struct mt_session *session, uint32_t index,
-		       int64_t pages, struct mt_thread *op)
+static void charge(struct mt_session *session, uint32_t index, uint32_t top,
+		   int64_t pages, struct mt_thread *op)
 {
 	struct walk walk = { 0 };
 
-	while (group_valid(session, index) && walk.depth < MT_DEPTH_MAX) {
+	while (index != top && group_valid(session, index) &&
+	       walk.depth < MT_DEPTH_MAX) {
 		struct mt_group *group = group_at(session, index);
 		int64_t usage = fetch_add_seq_cst(&group->usage, pages) + pages;
 
@@ -185,17 +186,42 @@ void mt_counter_charge(struct mt_session *session, uint32_t index,
 	note_peaks(session, &walk);
 }
 
-void mt_counter_uncharge(struct mt_session *session, uint32_t index,
-			 int64_t pages, struct mt_thread *op)
+void mt_counter_charge(struct mt_session *session, uint32_t index,
+		       int64_t pages, struct mt_thread *op)
+{
+	charge(session, index, MT_NONE, pages, op);
+}
+
+void mt_counter_charge_below(struct mt_session *session, uint32_t index,
+			     uint32_t top, int64_t pages)
+{
+	charge(session, index, top, pages, NULL);
+}
+
+static void uncharge(struct mt_session *session, uint32_t index, uint32_t top,
+		     int64_t pages, struct mt_thread *op)
 {
 	uint32_t lowest = index;
 	uint32_t levels = 0;
 
-	while (group_valid(session, index) && levels < MT_DEPTH_MAX) {
+	while (index != top && group_valid(session, index) &&
+	       levels < MT_DEPTH_MAX) {
 		op_at(op, ++levels, lowest);
 		mt_counter_cancel(session, index, pages);
 		index = load_relaxed(&group_at(session, index)->parent);
 	}
+}
+
+void mt_counter_uncharge(struct mt_session *session, uint32_t index,
+			 int64_t pages, struct mt_thread *op)
+{
+	uncharge(session, index, MT_NONE, pages, op);
+}
+
+void mt_counter_uncharge_below(struct mt_session *session, uint32_t index,
+			       uint32_t top, int64_t pages)
+{
+	uncharge(session, index, top, pages, NULL);
 }
 
 int mt_counter_set_max(struct mt_session *session, uint32_t index, int64_t max)
@@ -283,4 +309,15 @@ bool mt_counter_is_below(const struct mt_session *session, uint32_t group,
 		group = load_relaxed(&session->groups[group].parent);
 	}
 	return false;
+}
+
+uint32_t mt_counter_common(const struct mt_session *session, uint32_t a,
+			   uint32_t b)
+{
+	for (int i = 0; group_valid(session, a) && i < MT_DEPTH_MAX; i++) {
+		if (mt_counter_is_below(session, b, a))
+			return a;
+		a = load_relaxed(&session->groups[a].parent);
+	}
+	return MT_NONE;
 }

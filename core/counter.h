@@ -37,6 +37,20 @@ bool mt_counter_try_charge(struct mt_session *session, uint32_t group,
 void mt_counter_charge(struct mt_session *session, uint32_t group,
 		       int64_t pages, struct mt_thread *op);
 
+/**
+ * mt_counter_common - the lowest group that both are, or are below
+ *
+ * Return: its index, or MT_NONE in a garbled tree.
+ */
+uint32_t mt_counter_common(const struct mt_session *session, uint32_t a,
+			   uint32_t b);
+
+/* Charge, and take off, @group and its ancestors below @top only. */
+void mt_counter_charge_below(struct mt_session *session, uint32_t group,
+			     uint32_t top, int64_t pages);
+void mt_counter_uncharge_below(struct mt_session *session, uint32_t group,
+			       uint32_t top, int64_t pages);
+
 /* Take @pages off one level only. */
 void mt_counter_cancel(struct mt_session *session, uint32_t group,
 		       int64_t pages);

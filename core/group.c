@@ -10,8 +10,13 @@
  *
  * A claimed record belongs to the process in ident; if that dies, a sweep
  * frees it.  A candidate is complete: whoever needs its name may make it live
- * (its maker may be dead or stopped), or take it down in favour of a lower
- * index.
+ * (its maker may be dead or stopped).
+ *
+ * One name, one group.  A candidate is made live only after a look at all
+ * others that began when it was one already, and that met neither a group of
+ * its name nor a lower candidate; higher ones are taken down on the way.  Of
+ * two candidates, whoever makes the later one live has looked when the earlier
+ * one was there: that look gives way to the earlier one, or takes it down.
  */
 #include "core/group.h"
 
@@ -60,17 +65,21 @@ static uint64_t hash_name(uint32_t parent, const char *name, size_t len)
 	return (hash ^ hash >> 40) & ((UINT64_C(1) << 40) - 1);
 }
 
+/* The bytes may belong to another group by now: the caller looks again. */
 static bool same_name(const struct mt_group *group, const char *name,
 		      size_t len)
 {
-	return strnlen(group->name, MT_NAME_MAX) == len &&
-	       memcmp(group->name, name, len) == 0;
+	for (size_t i = 0; i < len; i++) {
+		if (load_byte_relaxed(&group->name[i]) != name[i])
+			return false;
+	}
+	return !load_byte_relaxed(&group->name[len]);
 }
 
 bool mt_group_is_live(const struct mt_session *session, uint32_t group)
 {
 	return group < mt_table_high(session, MT_GROUPS) &&
-	       STATE(load_acquire(&session->groups[group].ident)) ==
+	       STATE(load_seq_cst(&session->groups[group].ident)) ==
 		       MT_GROUP_LIVE;
 }
 
@@ -95,13 +104,11 @@ static uint32_t claim(struct mt_session *session)
 
 	if (start >= table->capacity)
 		start = 1;
-	for (uint32_t n = 0; n < table->capacity; n++) {
-		uint32_t i = (start + n) % table->capacity;
+	for (uint32_t n = 0; n < table->capacity;) {
+		uint32_t i = mt_segment_turn(session, MT_GROUPS, start, &n);
 		uint64_t ident;
 
-		if (i == MT_ROOT)
-			continue;
-		if (!mt_segment_back(session, MT_GROUPS, i))
+		if (i == MT_ROOT || i == MT_NONE)
 			continue;
 		ident = load_relaxed(&session->groups[i].ident);
 		if (STATE(ident) != MT_GROUP_FREE)
@@ -145,121 +152,199 @@ static void fill(struct mt_group *group, uint32_t parent, const char *name,
 	store_relaxed(&group->underflows, 0);
 	store_relaxed(&group->drains, 0);
 	store_relaxed(&group->failcnt, 0);
-	memset(group->name, 0, sizeof(group->name));
-	memcpy(group->name, name, len);
+	for (size_t i = 0; i < sizeof(group->name); i++)
+		store_byte_relaxed(&group->name[i], i < len ? name[i] : '\0');
 }
 
-static void release(struct mt_session *session, uint32_t index, uint64_t ident)
+static bool release(struct mt_session *session, uint32_t index, uint64_t ident)
 {
 	struct mt_table *table = &session->header->tables[MT_GROUPS];
 
-	if (cas_seq_cst(&session->groups[index].ident, &ident,
-			with_state(ident, MT_GROUP_FREE)) &&
-	    index < load_relaxed(&table->hint))
+	if (!cas_seq_cst(&session->groups[index].ident, &ident,
+			 with_state(ident, MT_GROUP_FREE)))
+		return false;
+	if (index < load_relaxed(&table->hint))
 		store_relaxed(&table->hint, index);
+	return true;
 }
 
-/*
- * Look for a group of that name.  A candidate counts as found when its index
- * is below @mine, and is made live; one above is taken down.
- */
-static uint32_t look_up(struct mt_session *session, uint32_t parent,
-			const char *name, size_t len, uint64_t hash,
-			uint32_t mine)
+/* Its retirer may be dead, or about to free it: in another generation its
+ * compare-and-swap fails. */
+static bool rescue(struct mt_session *session, uint32_t index, uint64_t ident)
 {
-	uint32_t high = mt_table_high(session, MT_GROUPS);
+	return cas_seq_cst(
+		&session->groups[index].ident, &ident,
+		make_ident(MT_GROUP_LIVE, GENERATION(ident) + 1, HASH(ident)));
+}
 
-	for (uint32_t i = 0; i < high; i++) {
-		struct mt_group *group = &session->groups[i];
-		uint64_t ident = load_seq_cst(&group->ident);
+/* Pairs with retire_one(): use it, then look. */
+bool mt_group_hold(struct mt_session *session, uint32_t group)
+{
+	for (;;) {
+		uint64_t ident = load_seq_cst(&session->groups[group].ident);
 
-		if (i == mine || HASH(ident) != hash ||
-		    (STATE(ident) != MT_GROUP_LIVE &&
-		     STATE(ident) != MT_GROUP_CANDIDATE))
-			continue;
-		if (load_relaxed(&group->parent) != parent ||
-		    !same_name(group, name, len))
-			continue;
 		if (STATE(ident) == MT_GROUP_LIVE)
-			return i;
-		if (mine != MT_NONE && i > mine) {
-			release(session, i, ident);
-			if (STATE(load_seq_cst(&group->ident)) == MT_GROUP_LIVE)
-				return i;
-		} else if (cas_seq_cst(&group->ident, &ident,
-				       with_state(ident, MT_GROUP_LIVE)) ||
-			   STATE(ident) == MT_GROUP_LIVE) {
-			return i;
-		}
+			return true;
+		if (STATE(ident) != MT_GROUP_RETIRING)
+			return false;
+		if (rescue(session, group, ident))
+			return true;
 	}
-	return MT_NONE;
 }
 
-static int make(struct mt_session *session, uint32_t parent, const char *name,
-		size_t len, uint32_t flags, uint32_t *ret_group)
+struct key {
+	uint32_t parent;
+	const char *name;
+	size_t len;
+	uint64_t hash;
+};
+
+static struct key make_key(uint32_t parent, const char *name, size_t len)
 {
-	uint64_t hash = hash_name(parent, name, len);
+	return (struct key){ parent, name, len, hash_name(parent, name, len) };
+}
+
+/* The ident of record @index if it has that name and is at least a candidate,
+ * else 0. */
+static uint64_t named(const struct mt_session *session, uint32_t index,
+		      const struct key *key)
+{
+	const struct mt_group *group = &session->groups[index];
 
 	for (;;) {
-		struct mt_group *group;
-		uint32_t other = MT_NONE;
-		uint64_t ident;
-		uint32_t mine;
+		uint64_t ident = load_seq_cst(&group->ident);
 
-		if (!(flags & MT_GROUP_EXCLUSIVE))
-			other = look_up(session, parent, name, len, hash,
-					MT_NONE);
-		if (other != MT_NONE) {
-			*ret_group = other;
+		if (HASH(ident) != key->hash ||
+		    STATE(ident) < MT_GROUP_CANDIDATE ||
+		    load_relaxed(&group->parent) != key->parent ||
+		    !same_name(group, key->name, key->len))
 			return 0;
-		}
-		mine = claim(session);
-		if (mine == MT_NONE)
-			return -ENOSPC;
-		group = &session->groups[mine];
-		fill(group, parent, name, len, flags);
-		ident = make_ident(MT_GROUP_CANDIDATE,
-				   GENERATION(load_relaxed(&group->ident)),
-				   hash);
-		/* Pairs with look_up(): publish, then look. */
-		store_seq_cst(&group->ident, ident);
-		if (!(flags & MT_GROUP_EXCLUSIVE))
-			other = look_up(session, parent, name, len, hash, mine);
-		if (other != MT_NONE) {
-			release(session, mine, ident);
-			*ret_group = other;
-			return 0;
-		}
-		if (cas_seq_cst(&group->ident, &ident,
-				with_state(ident, MT_GROUP_LIVE)) ||
-		    ident == with_state(make_ident(MT_GROUP_LIVE,
-						   GENERATION(ident), hash),
-					MT_GROUP_LIVE)) {
-			*ret_group = mine;
-			return 0;
-		}
-		/* Taken down in favour of a lower index: it is there now. */
+		if (load_seq_cst(&group->ident) == ident)
+			return ident;
 	}
+}
+
+/* Make a candidate live, if nobody has a better right to its name. */
+static bool promote(struct mt_session *session, const struct key *key,
+		    uint32_t index, uint64_t ident)
+{
+	uint32_t high = mt_table_high(session, MT_GROUPS);
+	uint64_t live = with_state(ident, MT_GROUP_LIVE);
+
+	for (uint32_t i = 0; i < high; i++) {
+		uint64_t other = i == index ? 0 : named(session, i, key);
+
+		if (other && (STATE(other) != MT_GROUP_CANDIDATE || i < index ||
+			      !release(session, i, other)))
+			return false;
+	}
+	return cas_seq_cst(&session->groups[index].ident, &ident, live) ||
+	       ident == live;
+}
+
+/* The group of that name, live; MT_NONE if there is none, or no parent. */
+static uint32_t look_up(struct mt_session *session, const struct key *key)
+{
+	for (;;) {
+		uint32_t high = mt_table_high(session, MT_GROUPS);
+		uint32_t first = MT_NONE;
+		uint64_t first_ident = 0;
+
+		for (uint32_t i = 0; i < high; i++) {
+			uint64_t ident = named(session, i, key);
+
+			if (STATE(ident) >= MT_GROUP_LIVE &&
+			    mt_group_hold(session, i))
+				return i;
+			if (STATE(ident) == MT_GROUP_CANDIDATE &&
+			    first == MT_NONE) {
+				first = i;
+				first_ident = ident;
+			}
+		}
+		/* The child is there: hold its parent. */
+		if (first == MT_NONE || !mt_group_hold(session, key->parent))
+			return MT_NONE;
+		if (promote(session, key, first, first_ident))
+			return first;
+	}
+}
+
+/* Returns the ident of the new candidate @ret_index, or 0. */
+static uint64_t make_candidate(struct mt_session *session,
+			       const struct key *key, uint32_t flags,
+			       uint32_t *ret_index)
+{
+	for (;;) {
+		uint32_t index = claim(session);
+		struct mt_group *group;
+		uint64_t claimed;
+		uint64_t ident;
+
+		if (index == MT_NONE)
+			return 0;
+		group = &session->groups[index];
+		claimed = load_relaxed(&group->ident);
+		fill(group, key->parent, key->name, key->len, flags);
+		ident = make_ident(MT_GROUP_CANDIDATE, GENERATION(claimed),
+				   key->hash);
+		*ret_index = index;
+		/* Fails when a sweep took us for dead. */
+		if (cas_seq_cst(&group->ident, &claimed, ident))
+			return ident;
+	}
+}
+
+static int make(struct mt_session *session, const struct key *key,
+		uint32_t flags, uint32_t *ret_group)
+{
+	uint32_t found = look_up(session, key);
+
+	while (found == MT_NONE) {
+		uint32_t mine;
+		uint64_t ident = make_candidate(session, key, flags, &mine);
+		uint64_t seen = ident;
+
+		if (!ident)
+			return -ENOSPC;
+		if (!mt_group_hold(session, key->parent)) {
+			release(session, mine, ident);
+			return -ENOENT;
+		}
+		if ((flags & MT_GROUP_EXCLUSIVE) &&
+		    cas_seq_cst(&session->groups[mine].ident, &seen,
+				with_state(ident, MT_GROUP_LIVE)))
+			found = mine;
+		else
+			found = look_up(session, key);
+		if (found != mine)
+			release(session, mine, ident);
+	}
+	*ret_group = found;
+	return 0;
 }
 
 int mt_group_make(struct mt_session *session, uint32_t parent, const char *name,
 		  uint32_t flags, uint32_t *ret_group)
 {
 	size_t len = strlen(name);
+	struct key key;
 
 	if (len >= MT_NAME_MAX)
 		return -ENAMETOOLONG;
 	if (!mt_group_name_ok(name, len))
 		return -EINVAL;
+	if (!mt_group_is_live(session, parent))
+		return -ENOENT;
 	if (depth_of(session, parent) >= MT_DEPTH_MAX)
 		return -E2BIG;
-	return make(session, parent, name, len, flags, ret_group);
+	key = make_key(parent, name, len);
+	return make(session, &key, flags, ret_group);
 }
 
-int mt_group_make_path(struct mt_session *session, uint32_t base,
-		       const char *path, uint32_t flags, uint32_t *ret_group)
+static int make_path(struct mt_session *session, uint32_t at, const char *path,
+		     uint32_t flags, uint32_t *ret_group)
 {
-	uint32_t at = *path == '/' ? MT_ROOT : base;
 	int ret = 0;
 
 	while (!ret) {
@@ -285,6 +370,30 @@ int mt_group_make_path(struct mt_session *session, uint32_t base,
 	return ret;
 }
 
+int mt_group_make_path(struct mt_session *session, uint32_t base,
+		       const char *path, uint32_t flags, uint32_t *ret_group)
+{
+	uint32_t at = *path == '/' ? MT_ROOT : base;
+	int ret = -ENOENT;
+
+	/* A group on the way may be retired before its child is there. */
+	for (int tries = 0; ret == -ENOENT && tries < 16; tries++)
+		ret = make_path(session, at, path, flags, ret_group);
+	return ret;
+}
+
+static uint32_t find_live(const struct mt_session *session,
+			  const struct key *key)
+{
+	uint32_t high = mt_table_high(session, MT_GROUPS);
+
+	for (uint32_t i = 0; i < high; i++) {
+		if (STATE(named(session, i, key)) == MT_GROUP_LIVE)
+			return i;
+	}
+	return MT_NONE;
+}
+
 uint32_t mt_group_find(struct mt_session *session, const char *path)
 {
 	uint32_t at = MT_ROOT;
@@ -292,6 +401,7 @@ uint32_t mt_group_find(struct mt_session *session, const char *path)
 	if (*path != '/')
 		return MT_NONE;
 	while (at != MT_NONE) {
+		struct key key;
 		size_t len;
 
 		while (*path == '/')
@@ -302,8 +412,8 @@ uint32_t mt_group_find(struct mt_session *session, const char *path)
 			;
 		if (!mt_group_name_ok(path, len))
 			return MT_NONE;
-		at = look_up(session, at, path, len, hash_name(at, path, len),
-			     MT_NONE);
+		key = make_key(at, path, len);
+		at = find_live(session, &key);
 		path += len;
 	}
 	return at;
@@ -409,11 +519,10 @@ static uint32_t retire_one(struct mt_session *session, uint32_t index)
 			    with_state(ident, MT_GROUP_LIVE));
 		return MT_NONE;
 	}
-	mt_counter_set_min(session, index, 0);
-	mt_counter_set_low(session, index, 0);
+	/* Usage is zero: what is still published to the parent goes. */
+	mt_counter_settle(session, index);
 	parent = load_relaxed(&group->parent);
-	release(session, index, ident);
-	return parent;
+	return release(session, index, ident) ? parent : MT_NONE;
 }
 
 void mt_group_retire(struct mt_session *session, uint32_t group)
@@ -422,12 +531,31 @@ void mt_group_retire(struct mt_session *session, uint32_t group)
 		group = retire_one(session, group);
 }
 
+/*
+ * End what its maker or retirer may have died in.  Those that are alive start
+ * anew.  (To us, a process of another pid namespace is dead: it would have to
+ * be caught in the microsecond that a claim lasts.)
+ */
+static void finish(struct mt_session *session, uint32_t index)
+{
+	uint64_t ident = load_seq_cst(&session->groups[index].ident);
+
+	if (STATE(ident) == MT_GROUP_CANDIDATE ||
+	    (STATE(ident) == MT_GROUP_CLAIMED &&
+	     mt_sys_kill((int)HASH(ident), 0) == -ESRCH))
+		release(session, index, ident);
+	else if (STATE(ident) == MT_GROUP_RETIRING)
+		rescue(session, index, ident);
+}
+
 void mt_group_sweep(struct mt_session *session)
 {
 	uint32_t high = mt_table_high(session, MT_GROUPS);
 
-	for (uint32_t i = 1; i < high; i++)
+	for (uint32_t i = 1; i < high; i++) {
+		finish(session, i);
 		mt_group_retire(session, i);
+	}
 }
 
 void mt_group_event(struct mt_session *session, uint32_t group,

@@ -20,11 +20,12 @@ bool mt_group_name_ok(const char *name, size_t len);
 /**
  * mt_group_make - the group @name below @parent, made if need be
  * @flags: MT_GROUP_* for a new one; MT_GROUP_EXCLUSIVE promises that nobody
- *	   else makes that name at the same time, and skips the search
+ *	   else makes that name at the same time, and spares a second search
  * @ret_group: its index
  *
  * Return: 0; -EINVAL a bad name; -ENAMETOOLONG; -E2BIG deeper than
- * MT_DEPTH_MAX; -ENOSPC no free record.  Callers then use the parent.
+ * MT_DEPTH_MAX; -ENOSPC no free record; -ENOENT the parent is not in use, or
+ * was retired meanwhile.  Callers then use the parent.
  */
 int mt_group_make(struct mt_session *session, uint32_t parent, const char *name,
 		  uint32_t flags, uint32_t *ret_group);
@@ -38,8 +39,16 @@ int mt_group_make(struct mt_session *session, uint32_t parent, const char *name,
 int mt_group_make_path(struct mt_session *session, uint32_t base,
 		       const char *path, uint32_t flags, uint32_t *ret_group);
 
-/* The group at absolute @path, or MT_NONE. */
+/* The group at absolute @path, or MT_NONE.  Changes nothing. */
 uint32_t mt_group_find(struct mt_session *session, const char *path);
+
+/**
+ * mt_group_hold - may @group be used, now that the caller does?
+ *
+ * The use comes first: a line or a child below it, a process's home.  One that
+ * is being retired is taken back; its retirer may find the use a moment later.
+ */
+bool mt_group_hold(struct mt_session *session, uint32_t group);
 
 /* Is @group a record in use? */
 bool mt_group_is_live(const struct mt_session *session, uint32_t group);
@@ -62,7 +71,7 @@ size_t mt_group_path(const struct mt_session *session, uint32_t group,
  */
 void mt_group_retire(struct mt_session *session, uint32_t group);
 
-/* Retire every group that can be. */
+/* Retire every group that can be, and end what the dead left half done. */
 void mt_group_sweep(struct mt_session *session);
 
 /* Count an event at the group, and at it and all ancestors. */

@@ -640,9 +640,8 @@ static void *file_memory(const char *path)
 
 	if (!mt_sys_file_size_ok(MT_MAP_FILE_SIZE))
 		return NULL;
-	fd = mt_sys_open(path,
-			 O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-			 0600);
+	fd = mt_sys_open(
+		path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return NULL;
 	if (!mt_syscall2(SYS_ftruncate, fd, MT_MAP_FILE_SIZE)) {

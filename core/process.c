@@ -100,20 +100,36 @@ static int64_t take_word(_Atomic uint64_t *word)
 	return 0;
 }
 
+static void add_used(_Atomic uint64_t *word, int64_t pages)
+{
+	uint64_t seen = load_acquire(word);
+
+	while (!cas_weak_seq_cst(word, &seen,
+				 mt_word_with(seen, mt_word_used(seen) + pages,
+					      mt_word_stock(seen))))
+		;
+}
+
 /*
  * Take back a word that nobody writes but drainers and other reapers.  The
- * word first and the tree after: dying in between leaves usage too high.
+ * word first and the tree after, or, for a debt that nothing could settle, the
+ * tree first: dying in between leaves usage too high.
  */
 static int64_t take_back(struct mt_session *session, uint32_t group,
 			 _Atomic uint64_t *word)
 {
-	int64_t held = take_word(word);
+	int64_t used = mt_word_used(load_acquire(word));
+	int64_t debt = MT_MAX(-used, 0);
+	int64_t held;
 
+	if (debt) {
+		mt_counter_charge(session, group, debt, NULL);
+		add_used(word, debt);
+	}
+	held = take_word(word);
 	if (held > 0)
 		mt_counter_uncharge(session, group, held, NULL);
-	else if (held < 0)
-		mt_counter_charge(session, group, -held, NULL);
-	return held;
+	return held - debt;
 }
 
 /*
@@ -121,37 +137,42 @@ static int64_t take_back(struct mt_session *session, uint32_t group,
  * group: pages given back by another thread than took them.  The positive one
  * first, so that the sum never rises above usage.
  */
+static void settle_against(_Atomic uint64_t *debt, _Atomic uint64_t *credit)
+{
+	for (;;) {
+		uint64_t word = load_acquire(credit);
+		int64_t owed = -mt_word_used(load_acquire(debt));
+		int64_t n = MT_MIN(mt_word_used(word), owed);
+
+		if (n <= 0)
+			return;
+		if (cas_seq_cst(credit, &word,
+				mt_word_with(word, mt_word_used(word) - n,
+					     mt_word_stock(word))))
+			add_used(debt, n);
+	}
+}
+
 static void settle_word(struct mt_session *session, uint32_t process,
 			uint32_t group, _Atomic uint64_t *debt)
 {
 	uint32_t high = mt_table_high(session, MT_LINES);
-	uint64_t seen = load_acquire(debt);
 
-	for (uint32_t i = 0; i < high && mt_word_used(seen) < 0; i++) {
+	if (mt_word_used(load_acquire(debt)) >= 0)
+		return;
+	for (uint32_t i = 0; i < high; i++) {
 		struct mt_line *line = &session->lines[i];
 		uint64_t ident = load_acquire(&line->ident);
 
 		if (!ident || mt_line_process(ident) != process ||
 		    mt_line_group(ident) != group)
 			continue;
-		for (int k = 0; k < MT_NR_KINDS; k++) {
-			uint64_t word = load_acquire(&line->word[k]);
-			int64_t used = mt_word_used(word);
-			int64_t n = MT_MIN(used, -mt_word_used(seen));
-
-			if (n <= 0 ||
-			    !cas_seq_cst(&line->word[k], &word,
-					 mt_word_with(word, used - n,
-						      mt_word_stock(word))))
-				continue;
-			while (!cas_weak_seq_cst(
-				debt, &seen,
-				mt_word_with(seen, mt_word_used(seen) + n,
-					     mt_word_stock(seen))))
-				;
-			seen = load_acquire(debt);
-		}
+		for (int k = 0; k < MT_NR_KINDS; k++)
+			settle_against(debt, &line->word[k]);
 	}
+	/* The words in its slot are for "/" as well. */
+	for (int k = 0; group == MT_ROOT && k < MT_NR_KINDS; k++)
+		settle_against(debt, &session->processes[process].word[k]);
 }
 
 static int64_t take_lines(struct mt_session *session, uint32_t process)
@@ -192,6 +213,8 @@ static int64_t empty_ledger(struct mt_session *session, uint32_t index)
 	int64_t total;
 
 	take_threads(session, index);
+	for (int k = 0; k < MT_NR_KINDS; k++)
+		settle_word(session, index, MT_ROOT, &process->word[k]);
 	total = take_lines(session, index);
 	for (int k = 0; k < MT_NR_KINDS; k++)
 		total += take_back(session, MT_ROOT, &process->word[k]);
@@ -286,19 +309,22 @@ static void fill_slot(struct mt_process *process,
 	memcpy(process->comm, facts->comm, sizeof(facts->comm));
 }
 
-/* Finish a join: the slot is ours, in state JOINING. */
-static void settle_in(struct mt_session *session, uint32_t index,
+/* Finish a join: the slot is ours, in state JOINING, unless a reaper of
+ * another pid namespace took us for dead meanwhile. */
+static bool settle_in(struct mt_session *session, uint32_t index,
 		      uint64_t joining, const struct mt_process_facts *facts)
 {
 	struct mt_process *process = &session->processes[index];
 
-	fill_slot(process, facts);
-	store_seq_cst(
-		&process->state,
-		state_word(MT_PROC_LIVE, GENERATION(joining), facts->pid));
 	mt_segment_raise_high(session, MT_PROCESSES, index);
+	fill_slot(process, facts);
+	if (!cas_seq_cst(
+		    &process->state, &joining,
+		    state_word(MT_PROC_LIVE, GENERATION(joining), facts->pid)))
+		return false;
 	fetch_add_relaxed(&session->header->processes_total, 1);
 	fetch_add_relaxed(&session->header->joins, 1);
+	return true;
 }
 
 /* An old slot of this very pid: take back what is in it, and keep it. */
@@ -313,17 +339,20 @@ static bool take_over(struct mt_session *session, uint32_t index, uint64_t seen,
 	uint32_t home;
 	int64_t left;
 
-	if (!cas_seq_cst(&process->state, &seen, reaping))
+	/* It may have been reaped since it was found, and be another's now. */
+	if (PID(seen) != facts->pid ||
+	    (STATE(seen) != MT_PROC_LIVE && STATE(seen) != MT_PROC_JOINING) ||
+	    !cas_seq_cst(&process->state, &seen, reaping))
 		return false;
 	left = empty_ledger(session, index);
 	remove_map_file(session, index, (uint32_t)GENERATION(reaping));
-	remember(session, index, facts->pid, MT_ENDED_EXECED, left);
+	if (STATE(seen) == MT_PROC_LIVE)
+		remember(session, index, facts->pid, MT_ENDED_EXECED, left);
 	home = exchange_seq_cst(&process->home, MT_NONE);
 	if (!cas_seq_cst(&process->state, &reaping, joining))
 		return false;
-	settle_in(session, index, joining, facts);
 	mt_group_retire(session, home);
-	return true;
+	return settle_in(session, index, joining, facts);
 }
 
 uint32_t mt_process_find(struct mt_session *session, uint32_t pid,
@@ -351,14 +380,15 @@ static int take_slot(struct mt_session *session,
 	struct mt_table *table = &session->header->tables[MT_PROCESSES];
 	uint32_t start = load_relaxed(&table->hint);
 
-	for (uint32_t n = 0; n < table->capacity; n++) {
-		uint32_t i = (start + n) % table->capacity;
-		struct mt_process *process = &session->processes[i];
+	for (uint32_t n = 0; n < table->capacity;) {
+		uint32_t i = mt_segment_turn(session, MT_PROCESSES, start, &n);
+		struct mt_process *process;
 		uint64_t joining;
 		uint64_t seen;
 
-		if (!mt_segment_back(session, MT_PROCESSES, i))
+		if (i == MT_NONE)
 			continue;
+		process = &session->processes[i];
 		seen = load_relaxed(&process->state);
 		joining = state_word(MT_PROC_JOINING, GENERATION(seen) + 1,
 				     facts->pid);
@@ -367,7 +397,8 @@ static int take_slot(struct mt_session *session,
 			continue;
 		store_relaxed(&table->hint, i + 1);
 		fetch_add_relaxed(&session->header->nr_live, 1);
-		settle_in(session, i, joining, facts);
+		if (!settle_in(session, i, joining, facts))
+			continue;
 		*ret_process = i;
 		return 0;
 	}
@@ -457,9 +488,8 @@ uint32_t mt_process_make_home(struct mt_session *session, uint32_t index,
 					  &group))
 				group = MT_ROOT;
 		}
-		/* Pairs with retire_one(): use it, then look if it's live. */
 		store_seq_cst(&process->home, group);
-		if (mt_group_is_live(session, group))
+		if (mt_group_hold(session, group))
 			return group;
 	}
 	store_seq_cst(&process->home, MT_ROOT);

@@ -32,6 +32,9 @@
 /* Tables start at multiples of this: the largest page size in use. */
 #define TABLE_ALIGN UINT64_C(65536)
 
+/* No segment is larger. */
+#define SEGMENT_MAX (UINT64_C(1) << 30)
+
 static const struct {
 	uint32_t stride;
 	uint32_t capacity;
@@ -280,6 +283,8 @@ static int fill_file(struct mt_session *session, int fd,
 	void *base;
 	int ret;
 
+	if (size > SEGMENT_MAX)
+		return -EINVAL;
 	/* Growing past the limit would raise SIGXFSZ. */
 	if (!mt_sys_file_size_ok(size))
 		return -EFBIG;
@@ -310,6 +315,7 @@ static int fill_file(struct mt_session *session, int fd,
 
 unmap:
 	mt_sys_munmap(base, size);
+	memset(session, 0, sizeof(*session));
 	return ret;
 }
 
@@ -368,7 +374,8 @@ static int check_file(int fd, struct stat *st)
 		return -EINVAL;
 	if (st->st_uid != effective_uid() || (st->st_mode & 077))
 		return -EPERM;
-	if (st->st_size < (off_t)TABLE_ALIGN || st->st_size > (1 << 30))
+	if (st->st_size < (off_t)TABLE_ALIGN ||
+	    st->st_size > (off_t)SEGMENT_MAX)
 		return -EINVAL;
 	return 0;
 }
@@ -440,6 +447,7 @@ bool mt_segment_back(struct mt_session *session, enum mt_table_id id,
 		     uint32_t index)
 {
 	struct mt_table *table = &session->header->tables[id];
+	uint64_t chunk = MT_MAX((size_t)CHUNK, mt_page_size());
 	uint64_t mask = ~(mt_page_size() - 1);
 	uint32_t backed = load_acquire(&table->backed);
 	uint64_t first;
@@ -453,7 +461,7 @@ bool mt_segment_back(struct mt_session *session, enum mt_table_id id,
 	first = table->offset + (uint64_t)backed * table->stride;
 	last = table->offset + (uint64_t)(index + 1) * table->stride;
 	first &= mask;
-	last = MT_MIN((last + CHUNK - 1) & mask, session->size);
+	last = MT_MIN((last + chunk - 1) & mask, session->size);
 	if (!(session->header->flags & MT_SESSION_BACKED) &&
 	    mt_sys_madvise((char *)session->header + first, last - first,
 			   MADV_POPULATE_WRITE))
@@ -462,6 +470,22 @@ bool mt_segment_back(struct mt_session *session, enum mt_table_id id,
 		 (uint32_t)MT_MIN((last - table->offset) / table->stride,
 				  table->capacity));
 	return true;
+}
+
+uint32_t mt_segment_turn(struct mt_session *session, enum mt_table_id id,
+			 uint32_t start, uint32_t *n)
+{
+	uint32_t capacity = session->header->tables[id].capacity;
+	uint32_t index = (uint32_t)(((uint64_t)start + *n) % capacity);
+
+	if (mt_segment_back(session, id, index)) {
+		++*n;
+		return index;
+	}
+	/* No memory for this one, so none for those above either: on with the
+	 * first.  (To ask for each would cost a system call each.) */
+	*n += capacity - index;
+	return MT_NONE;
 }
 
 void mt_segment_raise_high(struct mt_session *session, enum mt_table_id id,

@@ -107,15 +107,27 @@ void mt_segment_detach(struct mt_session *session);
 bool mt_segment_back(struct mt_session *session, enum mt_table_id table,
 		     uint32_t index);
 
+/**
+ * mt_segment_turn - the next record to try, of all of a table in turn
+ * @start: a guess at where a free one is
+ * @n: how far the turn has come; 0 at first, the capacity or more at its end
+ *
+ * Return: its index, backed; MT_NONE when there is none here: go on.
+ */
+uint32_t mt_segment_turn(struct mt_session *session, enum mt_table_id table,
+			 uint32_t start, uint32_t *n);
+
 /* Raise table.high to cover @index. */
 void mt_segment_raise_high(struct mt_session *session, enum mt_table_id table,
 			   uint32_t index);
 
+/* Sequentially consistent: "publish a record, then look for others" and "say
+ * that it goes, then look for users" rely on not missing a raised mark. */
 static inline uint32_t mt_table_high(const struct mt_session *session,
 				     enum mt_table_id table)
 {
 	return atomic_load_explicit(&session->header->tables[table].high,
-				    memory_order_acquire);
+				    memory_order_seq_cst);
 }
 
 #endif

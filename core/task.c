@@ -11,6 +11,7 @@
 
 #include "core/atomic.h"
 #include "core/counter.h"
+#include "core/group.h"
 #include "core/sys.h"
 
 #define SLOTLESS_ENTER ((UINT64_C(1) << 32) | 1)
@@ -91,12 +92,6 @@ static void word_add(_Atomic uint64_t *word, int64_t used, int64_t stock)
 		;
 }
 
-static bool group_is_usable(struct mt_session *session, uint32_t group)
-{
-	return (load_seq_cst(&session->groups[group].ident) & 0xf) ==
-	       MT_GROUP_LIVE;
-}
-
 static void line_release(struct mt_session *session, uint32_t index,
 			 uint64_t ident)
 {
@@ -121,20 +116,17 @@ static uint32_t line_make(struct mt_session *session, uint64_t ident)
 	struct mt_table *table = &session->header->tables[MT_LINES];
 	uint32_t start = load_relaxed(&table->hint);
 
-	for (uint32_t n = 0; n < table->capacity; n++) {
-		uint32_t i = (start + n) % table->capacity;
+	for (uint32_t n = 0; n < table->capacity;) {
+		uint32_t i = mt_segment_turn(session, MT_LINES, start, &n);
 		uint64_t none = 0;
 
-		if (!mt_segment_back(session, MT_LINES, i))
-			continue;
-		if (load_relaxed(&session->lines[i].ident) ||
+		if (i == MT_NONE || load_relaxed(&session->lines[i].ident) ||
 		    !cas_seq_cst(&session->lines[i].ident, &none, ident))
 			continue;
 		store_relaxed(&table->hint, i + 1);
 		line_clear(&session->lines[i]);
 		mt_segment_raise_high(session, MT_LINES, i);
-		/* Pairs with retire_one(): use it, then look if it's live. */
-		if (!group_is_usable(session, mt_line_group(ident))) {
+		if (!mt_group_hold(session, mt_line_group(ident))) {
 			line_release(session, i, ident);
 			return MT_NONE;
 		}
@@ -370,18 +362,16 @@ void mt_move_charge(struct mt_session *session, struct mt_task *task,
 {
 	struct place source = find_place(session, task, from, from_kind);
 	struct place target = find_place(session, task, to, to_kind);
+	uint32_t top = mt_counter_common(session, source.group, target.group);
+	struct op op = op_begin(session, task);
 
-	if (source.group == target.group) {
-		struct op op = op_begin(session, task);
-
-		/* The lower word first: dying in between leaves drift. */
-		word_add(source.word, -pages, 0);
-		word_add(target.word, pages, 0);
-		op_end(task, &op);
-		return;
-	}
-	mt_charge_forced(session, task, to, to_kind, pages);
-	uncharge_tree(session, task, &source, pages, false);
+	/* Words between the two walks, and the lower one first: so usage is at
+	 * no level below their sum.  Cut short, it is all the audit's. */
+	mt_counter_charge_below(session, target.group, top, pages);
+	word_add(source.word, -pages, 0);
+	word_add(target.word, pages, 0);
+	mt_counter_uncharge_below(session, source.group, top, pages);
+	op_end(task, &op);
 }
 
 /* Take one word's stock; the line must still be @ident's then. */
@@ -458,13 +448,14 @@ void mt_task_attach(struct mt_session *session, struct mt_task *task,
 
 	memset(task, 0, sizeof(*task));
 	task->process = process + 1;
-	for (uint32_t n = 0; n < table->capacity; n++) {
-		uint32_t i = (start + n) % table->capacity;
-		struct mt_thread *thread = &session->threads[i];
+	for (uint32_t n = 0; n < table->capacity;) {
+		uint32_t i = mt_segment_turn(session, MT_THREADS, start, &n);
+		struct mt_thread *thread;
 		uint64_t none = 0;
 
-		if (!mt_segment_back(session, MT_THREADS, i))
+		if (i == MT_NONE)
 			continue;
+		thread = &session->threads[i];
 		if (load_relaxed(&thread->ident) ||
 		    !cas_seq_cst(&thread->ident, &none, ident))
 			continue;
@@ -532,16 +523,9 @@ void mt_task_detach(struct mt_session *session, struct mt_task *task)
 	/* A handler that comes now must not use what is being taken down. */
 	task->depth++;
 	fence_signal();
-	for (int i = 0; i < MT_TASK_LINES; i++) {
-		if (!task->lines[i].line)
-			continue;
-		ident = mt_line_ident(task->process - 1, thread,
-				      task->lines[i].group - 1);
-		retire_line(session, task, task->lines[i].line - 1, ident);
-		task->lines[i].line = 0;
-	}
-	for (uint32_t i = 0;
-	     task->evicted && i < mt_table_high(session, MT_LINES); i++) {
+	/* Not lines[], which knows neither the evicted nor one of two that it
+	 * and a handler remembered at the same moment. */
+	for (uint32_t i = 0; i < mt_table_high(session, MT_LINES); i++) {
 		ident = load_acquire(&session->lines[i].ident);
 		if (ident && mt_line_process(ident) == task->process - 1 &&
 		    mt_line_thread(ident) == thread)

@@ -998,15 +998,17 @@ MT_EXPORT int shmdt(const void *addr)
 	return ret;
 }
 
+/* Did this fork take the lock?  Not when a handler forks inside the holder. */
+static bool fork_holds;
+
 void mt_mmap_prefork(void)
 {
-	if (mt_account_session())
-		mt_maplock_take(rebuild_table);
+	fork_holds = mt_account_session() && mt_maplock_take(rebuild_table);
 }
 
 void mt_mmap_postfork_parent(void)
 {
-	if (mt_account_session())
+	if (fork_holds)
 		mt_maplock_release(do_op);
 }
 

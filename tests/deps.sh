@@ -51,6 +51,7 @@ bench)
 	;;
 tidy)
 	need clang has clang
+	need libclang-rt-14-dev ls /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-x86_64.a
 	need clang-format has clang-format
 	need clang-tidy has clang-tidy
 	need cppcheck has cppcheck

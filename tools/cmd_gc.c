@@ -20,6 +20,7 @@
 #include "tools/cmd.h"
 #include "tools/find.h"
 #include "tools/proc.h"
+#include "tools/reap.h"
 
 static const char help[] =
 	"Usage: memtally gc [-n]\n"
@@ -34,10 +35,10 @@ static bool is_dead(const char *path)
 	struct mt_session session;
 	bool dead;
 
+	reap_path(path);
 	if (mt_segment_attach(&session, path))
 		return false;
 	mt_process_facts(&facts);
-	mt_process_reap_dead(&session, facts.pid_ns, UINT32_MAX);
 	dead = load_acquire(&session.header->nr_live) == 0;
 	/* `memtally run` may be about to start its command. */
 	if (session.header->pid_ns == facts.pid_ns &&
@@ -67,15 +68,19 @@ static int remove_file(int dir, const char *path, bool only_say)
  * length of SEGMENT, or 0. */
 static size_t is_table(const char *name)
 {
+	static const char digits[] = "0123456789";
 	const char *at = strchr(name, '@');
-	unsigned slot;
-	unsigned generation;
-	char rest;
+	size_t slot;
+	size_t generation;
 
-	if (!at || at - name >= MT_NAME_MAX ||
-	    sscanf(at, "@%u.%u%c", &slot, &generation, &rest) != 2)
+	if (!at || at - name >= MT_NAME_MAX)
 		return 0;
-	return (size_t)(at - name);
+	slot = strspn(at + 1, digits);
+	if (!slot || at[1 + slot] != '.')
+		return 0;
+	generation = strspn(at + slot + 2, digits);
+	return generation && !at[slot + 2 + generation] ? (size_t)(at - name)
+							: 0;
 }
 
 /* Mapping tables whose session is gone, however it went. */

@@ -8,29 +8,16 @@
 #include <string.h>
 
 #include "core/atomic.h"
-#include "core/process.h"
 #include "tools/cmd.h"
 #include "tools/find.h"
 #include "tools/model.h"
+#include "tools/reap.h"
 
 static const char help[] =
 	"Usage: memtally ls [--json]\n"
 	"\n"
 	"Lists this user's sessions.  live: processes run in it; dead: none\n"
 	"does; stale: none does, and what they held could not be taken back.\n";
-
-/* Take back what the dead of a session of ours hold. */
-static void reap(const char *path)
-{
-	struct mt_process_facts facts;
-	struct mt_session session;
-
-	if (mt_segment_attach(&session, path))
-		return;
-	mt_process_facts(&facts);
-	mt_process_reap_dead(&session, facts.pid_ns, UINT32_MAX);
-	mt_segment_detach(&session);
-}
 
 static cJSON *entry(const struct model *model)
 {
@@ -105,7 +92,7 @@ int cmd_ls(int argc, char **argv)
 		struct model model;
 		int ret;
 
-		reap(sessions.paths[i]);
+		reap_path(sessions.paths[i]);
 		ret = model_load(&model, sessions.paths[i]);
 		if (ret) {
 			complain(sessions.paths[i], segment_error(ret));

@@ -17,6 +17,7 @@
 #include "core/segment.h"
 #include "tools/cmd.h"
 #include "tools/model.h"
+#include "tools/reap.h"
 
 static void add_path(struct sessions *sessions, const char *dir,
 		     const char *name)
@@ -130,6 +131,7 @@ static int only_live(const struct sessions *sessions, char *ret_path)
 		struct model model;
 		bool alive;
 
+		reap_path(path);
 		if (model_load(&model, path))
 			continue;
 		alive = model.nr_alive > 0;

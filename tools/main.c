@@ -27,9 +27,12 @@ static const struct {
 void complain(const char *what, const char *why)
 {
 	char line[1024];
-	int n = why ? snprintf(line, sizeof(line), "%s: %s", what, why)
-		    : snprintf(line, sizeof(line), "%s", what);
+	int n;
 
+	/* A name may be as long as it likes: what is wrong comes after it. */
+	n = snprintf(line, sizeof(line), "%.700s%s%s%.200s", what,
+		     strnlen(what, 701) > 700 ? "..." : "", why ? ": " : "",
+		     why ? why : "");
 	if (n < 0)
 		return;
 	mt_reader_clean(line, sizeof(line));

@@ -202,19 +202,13 @@ static bool allocate(struct model *model)
 	       model->by_slot;
 }
 
-int model_load_quick(struct model *model, const char *path)
+/* Add up what is in model->reader; all processes seem alive. */
+static int build(struct model *model)
 {
 	struct stat ns;
-	int ret;
 
-	memset(model, 0, sizeof(*model));
-	ret = copy_segment(model, path);
-	if (ret)
-		goto fail;
-	ret = -ENOMEM;
 	if (!allocate(model))
-		goto fail;
-	snprintf(model->path, sizeof(model->path), "%s", path);
+		return -ENOMEM;
 	if (!stat("/proc/self/ns/pid", &ns))
 		model->pid_ns = ns.st_ino;
 	model->page = model->reader.header.page_size;
@@ -226,15 +220,40 @@ int model_load_quick(struct model *model, const char *path)
 		const struct model_group *root = &model->groups[MT_ROOT];
 
 		model->drift = load_relaxed(&root->record.usage);
-		/* Twice: the negative of the least number is none. */
+		/* The negative of the least number is none. */
 		add_capped(&model->drift, -MT_MAX(root->charged, -INT64_MAX));
 		add_capped(&model->drift, -root->stock);
 	}
 	model->nr_alive = model->nr_processes;
 	return 0;
+}
 
-fail:
-	model_free(model);
+int model_from_copy(struct model *model, void *buf, size_t size)
+{
+	int ret;
+
+	memset(model, 0, sizeof(*model));
+	model->buf = buf;
+	ret = mt_reader_check(&model->reader, buf, size);
+	if (!ret)
+		ret = build(model);
+	if (ret)
+		model_free(model);
+	return ret;
+}
+
+int model_load_quick(struct model *model, const char *path)
+{
+	int ret;
+
+	memset(model, 0, sizeof(*model));
+	ret = copy_segment(model, path);
+	if (!ret)
+		ret = build(model);
+	if (ret)
+		model_free(model);
+	else
+		snprintf(model->path, sizeof(model->path), "%s", path);
 	return ret;
 }
 

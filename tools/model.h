@@ -63,6 +63,10 @@ int model_load(struct model *model, const char *path);
  * For one number in a hurry. */
 int model_load_quick(struct model *model, const char *path);
 
+/* The same from a copy in memory; @buf is calloc()ed and the model's own from
+ * now on, also on failure. */
+int model_from_copy(struct model *model, void *buf, size_t size);
+
 /* Is it there, as far as can be told? */
 bool model_is_alive(const struct model *model,
 		    const struct model_process *process);

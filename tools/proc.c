@@ -12,51 +12,73 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The state, the number of threads and the start; 0 when one is missing. */
-static int read_stat(uint32_t pid, char *state, long *threads,
-		     uint64_t *start_ticks)
+struct status {
+	char state;
+	long threads;
+	uint64_t start_ticks;
+};
+
+/* Fields of /proc/PID/stat, counted from 1 as its manual does. */
+enum { STATE = 3, THREADS = 20, START = 22 };
+
+static bool parse_stat(const char *text, struct status *ret)
+{
+	/* The name may hold anything: look for its end from behind. */
+	const char *at = strrchr(text, ')');
+	int field = STATE - 1;
+
+	while (at && field < START) {
+		at = strchr(at + 1, ' ');
+		if (!at || !at[1])
+			return false;
+		field++;
+		if (field == STATE)
+			ret->state = at[1];
+		else if (field == THREADS)
+			ret->threads = strtol(at + 1, NULL, 10);
+		else if (field == START)
+			ret->start_ticks = strtoull(at + 1, NULL, 10);
+	}
+	return at != NULL;
+}
+
+static bool read_stat(uint32_t pid, struct status *ret)
 {
 	char text[768];
 	char path[32];
-	const char *at;
 	ssize_t n;
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/stat", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return 0;
+		return false;
 	n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	if (n <= 0)
-		return 0;
+		return false;
 	text[n] = '\0';
-	/* The name may hold anything: look for its end from behind. */
-	at = strrchr(text, ')');
-	return at && sscanf(at + 1,
-			    " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			    "%*s %*s %*s %*s %*s %ld %*s %" SCNu64,
-			    state, threads, start_ticks) == 3;
+	return parse_stat(text, ret);
 }
 
 bool proc_is_alive(uint32_t pid, uint64_t when_ns)
 {
 	long ticks = sysconf(_SC_CLK_TCK);
-	uint64_t start;
-	long threads;
-	char state;
+	struct status status = { 0 };
 
 	if (pid == 0 || pid > INT32_MAX)
 		return false;
 	if (kill((pid_t)pid, 0) && errno == ESRCH)
 		return false;
-	if (!read_stat(pid, &state, &threads, &start))
+	if (!read_stat(pid, &status))
 		return !kill((pid_t)pid, 0) || errno != ESRCH;
-	if ((state == 'Z' || state == 'X') && threads <= 1)
+	if ((status.state == 'Z' || status.state == 'X') && status.threads <= 1)
 		return false;
 	return ticks <= 0 ||
-	       start * (UINT64_C(1000000000) / (uint64_t)ticks) <= when_ns;
+	       status.start_ticks * (UINT64_C(1000000000) / (uint64_t)ticks) <=
+		       when_ns;
 }

@@ -44,8 +44,8 @@ static uint32_t refuser_of(uint32_t group, int64_t pages)
 {
 	uint32_t refuser = MT_NONE;
 
-	ck_assert(!mt_counter_try_charge(&session, group, pages, NULL,
-					 &refuser));
+	ck_assert(
+		!mt_counter_try_charge(&session, group, pages, NULL, &refuser));
 	return refuser;
 }
 
@@ -478,8 +478,8 @@ int main(void)
 	tcase_add_test(tc, cancel_takes_off_one_level_only);
 	tcase_add_test(tc,
 		       an_underflow_is_clamped_counted_and_the_walk_goes_on);
-	tcase_add_test(tc,
-		       peaks_are_of_what_was_committed_and_fall_at_a_reset_only);
+	tcase_add_test(
+		tc, peaks_are_of_what_was_committed_and_fall_at_a_reset_only);
 	tcase_add_test(tc, set_max_below_usage_is_busy_and_changes_nothing);
 	tcase_add_test(tc, force_max_holds_at_once_and_says_what_is_above_it);
 	tcase_add_test(tc, claims_are_published_as_far_as_usage_covers_them);
@@ -490,7 +490,6 @@ int main(void)
 	tcase_add_test(tc, a_garbled_tree_ends_every_walk);
 	tcase_add_test(tc, charges_reach_the_largest_sizes);
 	tcase_add_test(tc, threads_at_a_limit_commit_no_page_above_it);
-	tcase_add_test(tc,
-		       a_limit_once_accepted_is_never_passed);
+	tcase_add_test(tc, a_limit_once_accepted_is_never_passed);
 	return run_case(tc, "counter");
 }
