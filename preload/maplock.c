@@ -21,11 +21,12 @@
 #define PATIENCE 2000
 
 static _Atomic uint32_t word;
-static _Atomic uintptr_t holder_frame;
 static struct mt_map_op ring[RING];
 static _Atomic uint32_t ring_head; /* next to do */
 static _Atomic uint32_t ring_tail; /* next free */
 
+/* The frame in which this thread took the lock last. */
+static MT_TLS volatile uintptr_t my_frame;
 static MT_TLS uint32_t cached_tid;
 static MT_TLS uint64_t cached_mark;
 
@@ -45,13 +46,12 @@ static uint32_t my_tid(void)
  * has the holder been left by a jump?  Then our frame is an older one.  On
  * another stack (sigaltstack) nothing can be told, and it counts as a handler.
  */
-static bool orphaned(void)
+static bool orphaned(uintptr_t here)
 {
-	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-	uintptr_t there = load_relaxed(&holder_frame);
+	uintptr_t there = my_frame;
 
 	/* The same depth is no deeper: we can't be inside ourselves. */
-	return here >= there && here - there < (8u << 20);
+	return there && here >= there && here - there < (8u << 20);
 }
 
 static bool is_gone(uint32_t tid)
@@ -59,35 +59,42 @@ static bool is_gone(uint32_t tid)
 	return mt_syscall3(SYS_tgkill, mt_sys_getpid(), tid, 0) == -ESRCH;
 }
 
-static void took_it(void)
+static void took_it(uintptr_t here)
 {
-	store_relaxed(&holder_frame, (uintptr_t)__builtin_frame_address(0));
+	fence_signal();
+	my_frame = here;
 	fence_signal();
 }
 
-static void inherit(void (*rebuild)(void))
+static void inherit(void (*rebuild)(void), uintptr_t here)
 {
-	took_it();
+	took_it(here);
 	store_relaxed(&ring_head, load_relaxed(&ring_tail));
 	rebuild();
 }
 
 bool mt_maplock_take(void (*rebuild)(void))
 {
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	uint32_t me = my_tid();
 
 	for (unsigned tries = 0;; tries++) {
 		uint32_t seen = 0;
 
+		/* Before it is ours and again after: a handler in between
+		 * takes it, and leaves its own. */
+		if ((load_relaxed(&word) & ~PENDING) != me)
+			my_frame = here;
+		fence_signal();
 		if (likely(cas_seq_cst(&word, &seen, me))) {
-			took_it();
+			took_it(here);
 			return true;
 		}
 		if ((seen & ~PENDING) == me) {
-			if (!orphaned())
+			if (!orphaned(here))
 				return false;
 			store_seq_cst(&word, me);
-			inherit(rebuild);
+			inherit(rebuild, here);
 			return true;
 		}
 		if (tries < SPINS) {
@@ -97,7 +104,7 @@ bool mt_maplock_take(void (*rebuild)(void))
 		mt_sys_yield();
 		if (tries % PATIENCE == 0 && is_gone(seen & ~PENDING) &&
 		    cas_seq_cst(&word, &seen, me)) {
-			inherit(rebuild);
+			inherit(rebuild, here);
 			return true;
 		}
 	}
