@@ -342,13 +342,48 @@ int mt_group_make(struct mt_session *session, uint32_t parent, const char *name,
 	return make(session, &key, flags, ret_group);
 }
 
-static int make_path(struct mt_session *session, uint32_t at, const char *path,
-		     uint32_t flags, uint32_t *ret_group)
+/* A group on the way along a path: its record may be another's later. */
+struct step {
+	uint32_t group;
+	uint64_t life; /* ident without the state */
+};
+
+static uint64_t life(uint64_t ident)
+{
+	return with_state(ident, MT_GROUP_FREE);
+}
+
+/* On to the group @name below @at; -ENOENT when either has gone meanwhile. */
+static int step_down(struct mt_session *session, struct step *at,
+		     const char *name, size_t len, uint32_t flags)
+{
+	struct key key = make_key(at->group, name, len);
+	char text[MT_NAME_MAX];
+	uint32_t child;
+	int ret;
+
+	if (len >= MT_NAME_MAX)
+		return -ENAMETOOLONG;
+	memcpy(text, name, len);
+	text[len] = '\0';
+	ret = mt_group_make(session, at->group, text, flags, &child);
+	if (ret)
+		return ret;
+	/* The child keeps its parent: was that still the one we came by? */
+	if (life(load_seq_cst(&session->groups[at->group].ident)) != at->life) {
+		mt_group_retire(session, child);
+		return -ENOENT;
+	}
+	*at = (struct step){ child, life(named(session, child, &key)) };
+	return at->life ? 0 : -ENOENT;
+}
+
+static int make_path(struct mt_session *session, struct step *at,
+		     const char *path, uint32_t flags)
 {
 	int ret = 0;
 
 	while (!ret) {
-		char name[MT_NAME_MAX];
 		size_t len;
 
 		while (*path == '/')
@@ -357,28 +392,30 @@ static int make_path(struct mt_session *session, uint32_t at, const char *path,
 			break;
 		for (len = 0; path[len] && path[len] != '/'; len++)
 			;
-		if (len >= MT_NAME_MAX) {
-			ret = -ENAMETOOLONG;
-			break;
-		}
-		memcpy(name, path, len);
-		name[len] = '\0';
-		ret = mt_group_make(session, at, name, flags, &at);
+		ret = step_down(session, at, path, len, flags);
 		path += len;
 	}
-	*ret_group = at;
 	return ret;
 }
 
 int mt_group_make_path(struct mt_session *session, uint32_t base,
 		       const char *path, uint32_t flags, uint32_t *ret_group)
 {
-	uint32_t at = *path == '/' ? MT_ROOT : base;
+	uint32_t from = *path == '/' ? MT_ROOT : base;
 	int ret = -ENOENT;
 
+	*ret_group = from;
 	/* A group on the way may be retired before its child is there. */
-	for (int tries = 0; ret == -ENOENT && tries < 16; tries++)
-		ret = make_path(session, at, path, flags, ret_group);
+	for (int tries = 0; ret == -ENOENT && tries < 16; tries++) {
+		struct step at = { from, 0 };
+
+		if (!mt_group_is_live(session, from))
+			return -ENOENT;
+		at.life = life(load_seq_cst(&session->groups[from].ident));
+		ret = make_path(session, &at, path, flags);
+		if (ret != -ENOENT)
+			*ret_group = at.group;
+	}
 	return ret;
 }
 

@@ -35,6 +35,9 @@ int mt_group_make(struct mt_session *session, uint32_t parent, const char *name,
  * making what isn't there
  *
  * @ret_group is set even on failure: to the deepest group that could be had.
+ *
+ * Until the caller uses it, a group may be retired and its record be given to
+ * another name: mt_group_hold() tells the one, a second call of this the other.
  */
 int mt_group_make_path(struct mt_session *session, uint32_t base,
 		       const char *path, uint32_t flags, uint32_t *ret_group);

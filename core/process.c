@@ -470,6 +470,7 @@ uint32_t mt_process_make_home(struct mt_session *session, uint32_t index,
 	struct mt_process *process = &session->processes[index];
 	uint32_t by = session->header->flags & MT_SESSION_BY_MASK;
 	uint32_t pid = PID(load_relaxed(&process->state));
+	uint32_t last = MT_NONE;
 
 	for (int tries = 0; tries < 16; tries++) {
 		uint32_t group = MT_ROOT;
@@ -488,9 +489,12 @@ uint32_t mt_process_make_home(struct mt_session *session, uint32_t index,
 					  &group))
 				group = MT_ROOT;
 		}
-		store_seq_cst(&process->home, group);
-		if (mt_group_hold(session, group))
+		/* Found again now that it is home, it was there, under its
+		 * name, when it became that; and from then on it stays. */
+		if (group == last)
 			return group;
+		store_seq_cst(&process->home, group);
+		last = group;
 	}
 	store_seq_cst(&process->home, MT_ROOT);
 	return MT_ROOT;
