@@ -2,14 +2,25 @@
 /*
  * mmap.c - the mapping family: charged by the kernel's own rule.
  *
- * Order.  What will be charged is charged before the call, and given back if
- * it fails; what goes is taken out of the table before the call (another
- * thread may get the address at once), put back if it fails, and uncharged
- * after.  The table's lock is never held over a system call.  The program's
- * call goes on to libc's function, once and unaltered.
+ * Around each call of the program's, which goes on to libc's function once and
+ * unaltered:
  *
- * A child of fork starts with an empty table: what it inherited is unknown
- * here, and unmapping it changes nothing.
+ *	what it will cost is charged ahead, or refused with ENOMEM
+ *	what it takes away goes out of the table: another thread may get the
+ *		address as soon as the kernel is done
+ *	the call
+ *	the table learns what came of it, and the bill is settled: what was
+ *		charged ahead, what went and what came cancel
+ *
+ * The lock is held for the table's sake only, never over the program's call.
+ * Where it can't be had the table's part is deferred (maplock.h), nothing is
+ * charged ahead that the table would have to be asked for, and a limit may be
+ * passed by that much.
+ *
+ * Ranges that the table doesn't know (from before the start, inherited over a
+ * fork, or made inside libc) cost nothing and give nothing back.
+ *
+ * Not here: madvise and its kin, which change no charge.
  */
 #include "preload/mmap.h"
 
@@ -22,11 +33,11 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "core/atomic.h"
-#include "core/mapping.h"
 #include "core/sys.h"
 #include "preload/account.h"
 #include "preload/maplock.h"
@@ -34,985 +45,1307 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 8
+#endif
+#ifndef SECRETMEM_MAGIC
+#define SECRETMEM_MAGIC 0x5345434d
+#endif
 
-void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t off);
+#define HERE __builtin_frame_address(0)
 
-static void *raw_mmap(void *addr, size_t len, int prot, int flags, int fd,
-		      off_t off);
-static int raw_munmap(void *addr, size_t len);
-static int raw_mprotect(void *addr, size_t len, int prot);
+/* Objects that are no files: numbers of our own, and System V's. */
+#define OBJECT_ANON (UINT64_C(1) << 63)
+#define OBJECT_SYSV (UINT64_C(1) << 62)
 
-/* Until libc's functions are found, the system's. */
-static void *(*real_mmap)(void *, size_t, int, int, int, off_t) = raw_mmap;
-static int (*real_munmap)(void *, size_t) = raw_munmap;
-static int (*real_mprotect)(void *, size_t, int) = raw_mprotect;
-static int (*real_pkey_mprotect)(void *, size_t, int, int);
-static void *(*real_mremap)(void *, size_t, size_t, int, ...);
-static int (*real_brk)(void *);
-static void *(*real_sbrk)(intptr_t);
-static void *(*real_shmat)(int, const void *, int);
-static int (*real_shmdt)(const void *);
+/* From here on the kernel is asked whether it will, before we charge. */
+#define LARGE_PAGES (INT64_C(1) << 18)
 
-static struct mt_map table;
-static uint64_t table_mark; /* whose process the table is */
-static _Atomic uint64_t next_object = 1;
-static int64_t brk_charged; /* pages, by this process */
+static struct mt_mapping table;
 
-/* Objects that are not files: numbers of our own, and System V's. */
-#define OBJECT_ANONYMOUS (UINT64_C(1) << 63)
-#define OBJECT_SYSV      (UINT64_C(1) << 62)
+/* Whose the table is: mt_account_mark(); 0: nobody's, 1: being made. */
+static _Atomic uint64_t table_mark;
+#define BEING_MADE UINT64_C(1)
 
-static int fail(long error)
+enum { NO_FILE_YET, MAKING_FILE, FILE_SETTLED };
+static _Atomic uint32_t file_state;
+
+/* Of the machine. */
+static uint32_t page_shift = 12;
+static _Atomic uint64_t next_object;
+
+/* ---- libc's functions ---- */
+
+static long returned(long ret)
 {
-	errno = (int)-error;
+	if ((unsigned long)ret < (unsigned long)-4095L)
+		return ret;
+	errno = (int)-ret;
 	return -1;
 }
 
 static void *raw_mmap(void *addr, size_t len, int prot, int flags, int fd,
-		      off_t off)
+		      off_t offset)
 {
-	void *p = mt_sys_mmap(addr, len, prot, flags, fd, off);
-
-	if (mt_sys_is_error(p)) {
-		fail((long)p);
-		return MAP_FAILED;
-	}
-	return p;
+	return (void *)returned(
+		(long)mt_sys_mmap(addr, len, prot, flags, fd, offset));
 }
 
 static int raw_munmap(void *addr, size_t len)
 {
-	int ret = mt_sys_munmap(addr, len);
+	return (int)returned(mt_sys_munmap(addr, len));
+}
 
-	return ret ? fail(ret) : 0;
+static void *raw_mremap(void *addr, size_t old_len, size_t len, int flags, ...)
+{
+	void *to;
+	va_list ap;
+
+	va_start(ap, flags);
+	to = va_arg(ap, void *);
+	va_end(ap);
+	return (void *)returned(mt_syscall6(SYS_mremap, (long)addr,
+					    (long)old_len, (long)len, flags,
+					    (long)to, 0));
 }
 
 static int raw_mprotect(void *addr, size_t len, int prot)
 {
-	int ret = mt_sys_mprotect(addr, len, prot);
-
-	return ret ? fail(ret) : 0;
+	return (int)returned(mt_sys_mprotect(addr, len, prot));
 }
 
-static void *find(const char *name)
+static int raw_pkey_mprotect(void *addr, size_t len, int prot, int key)
 {
-	return dlsym(RTLD_NEXT, name);
+	if (key == -1)
+		return raw_mprotect(addr, len, prot);
+	return (int)returned(
+		mt_syscall4(SYS_pkey_mprotect, addr, len, prot, key));
 }
 
-#define RESOLVE(name)                                                          \
-	do {                                                                   \
-		void *p_ = find(#name);                                        \
-		if (p_)                                                        \
-			memcpy(&real_##name, &p_, sizeof(p_));                 \
-	} while (0)
+static void *raw_shmat(int id, const void *addr, int flags)
+{
+	return (void *)returned(mt_syscall3(SYS_shmat, id, addr, flags));
+}
+
+static int raw_shmdt(const void *addr)
+{
+	return (int)returned(mt_syscall1(SYS_shmdt, addr));
+}
+
+static struct {
+	void *(*mmap)(void *, size_t, int, int, int, off_t);
+	int (*munmap)(void *, size_t);
+	void *(*mremap)(void *, size_t, size_t, int, ...);
+	int (*mprotect)(void *, size_t, int);
+	int (*pkey_mprotect)(void *, size_t, int, int);
+	void *(*shmat)(int, const void *, int);
+	int (*shmdt)(const void *);
+	/* These keep libc's own idea of the break, and have no stand-in. */
+	int (*brk)(void *);
+	void *(*sbrk)(intptr_t);
+} real = {
+	.mmap = raw_mmap,
+	.munmap = raw_munmap,
+	.mremap = raw_mremap,
+	.mprotect = raw_mprotect,
+	.pkey_mprotect = raw_pkey_mprotect,
+	.shmat = raw_shmat,
+	.shmdt = raw_shmdt,
+};
+
+static void resolve(const char *name, void *where)
+{
+	void *p = dlsym(RTLD_NEXT, name);
+
+	if (p)
+		memcpy(where, &p, sizeof(p));
+}
 
 void mt_mmap_resolve(void)
 {
-	RESOLVE(mmap);
-	RESOLVE(munmap);
-	RESOLVE(mprotect);
-	RESOLVE(pkey_mprotect);
-	RESOLVE(mremap);
-	RESOLVE(brk);
-	RESOLVE(sbrk);
-	RESOLVE(shmat);
-	RESOLVE(shmdt);
+	resolve("mmap", &real.mmap);
+	resolve("munmap", &real.munmap);
+	resolve("mremap", &real.mremap);
+	resolve("mprotect", &real.mprotect);
+	resolve("pkey_mprotect", &real.pkey_mprotect);
+	resolve("shmat", &real.shmat);
+	resolve("shmdt", &real.shmdt);
+	resolve("brk", &real.brk);
+	resolve("sbrk", &real.sbrk);
 }
 
-/* Pages to charge (> 0) and uncharge (< 0) around one call. */
-struct bill {
-	unsigned n;
-	struct {
-		uint32_t group;
-		enum mt_kind kind;
-		int64_t pages;
-	} e[16];
-};
+/* ---- the table's life ---- */
 
-static void bill_add(void *arg, uint32_t group, enum mt_kind kind,
-		     int64_t pages)
+void mt_mmap_recover(void)
 {
-	struct bill *bill = arg;
-	unsigned i;
+	mt_mapping_rebuild(&table);
+}
 
-	for (i = 0; i < bill->n; i++) {
-		if (bill->e[i].group == group && bill->e[i].kind == kind) {
-			bill->e[i].pages += pages;
-			return;
+/*
+ * This process has no table yet: it starts, or is the child of a fork.
+ * Return: has it one now?
+ */
+static MT_COLD bool make_table(uint64_t mark)
+{
+	uint64_t old = load_relaxed(&table_mark);
+	int saved = errno;
+
+	if (old == BEING_MADE)
+		return false;
+	if (old && mt_maplock_is_mine()) {
+		/*
+		 * The fork came from a signal handler that had interrupted us
+		 * in the middle of the table, and we shall go on there: let
+		 * it be until then, but don't write to the parent's file.
+		 */
+		table.file = NULL;
+		return false;
+	}
+	if (!cas_seq_cst(&table_mark, &old, BEING_MADE))
+		return false;
+	mt_maplock_reset();
+	if (old)
+		mt_mapping_finish(&table);
+	mt_mapping_init(&table, mt_page_size());
+	page_shift = (uint32_t)__builtin_ctzll(mt_page_size());
+	store_relaxed(&file_state, NO_FILE_YET);
+	store_release(&table_mark, mark);
+	errno = saved;
+	return true;
+}
+
+/* Its file, once, when the process has its place in the session. */
+static MT_COLD void make_file(void)
+{
+	static char path[MT_PATH_MAX + MT_MAP_SUFFIX];
+	struct mt_session *session = mt_account_session();
+	uint32_t index = mt_account_process();
+	struct mt_process *process;
+	struct mt_map_header *file;
+	uint32_t state = NO_FILE_YET;
+	uint32_t mapped = 0;
+
+	if (!session || index == MT_NONE ||
+	    !cas_seq_cst(&file_state, &state, MAKING_FILE))
+		return;
+	process = &session->processes[index];
+	mt_segment_map_path(session, index,
+			    (uint32_t)(load_relaxed(&process->state) >> 8) &
+				    0xffffff,
+			    path);
+	/* First, so that whoever reaps us looks for it. */
+	store_relaxed(&process->map_file, 1);
+	file = mt_mapping_create_file(path, mt_page_size(), &mapped);
+	if (!file) {
+		store_relaxed(&process->map_file, 0);
+		store_relaxed(&file_state, FILE_SETTLED);
+		return;
+	}
+	if (mt_maplock_take(HERE)) {
+		mt_mapping_publish(&table, file, mapped);
+		mt_maplock_release();
+	}
+	store_relaxed(&file_state, FILE_SETTLED);
+}
+
+/* Is this call to be followed?  @ret_mark: whose process it is. */
+static inline bool begin(uint64_t *ret_mark)
+{
+	if (unlikely(!mt_account_start()))
+		return false;
+	*ret_mark = mt_account_mark();
+	if (unlikely(load_acquire(&table_mark) != *ret_mark) &&
+	    !make_table(*ret_mark))
+		return false;
+	if (unlikely(load_relaxed(&file_state) == NO_FILE_YET))
+		make_file();
+	return true;
+}
+
+/*
+ * A call that can only touch what we know, and we know nothing.  A child that
+ * tidies up before it execs need not join the session for that.
+ */
+static inline bool knows_nothing(void)
+{
+	/* In this order: what this thread deferred is done once it is idle. */
+	return load_acquire(&table_mark) != mt_account_mark() ||
+	       (mt_maplock_idle() && !load_relaxed(&table.nr));
+}
+
+/*
+ * A handler forked during the call: this is the child, which has charged
+ * nothing, and its table knows nothing of it.
+ */
+static inline bool is_another(uint64_t mark)
+{
+	return unlikely(mt_account_mark() != mark);
+}
+
+/* ---- bills ---- */
+
+static void charge_now(uint32_t group, enum mt_kind kind, int64_t pages)
+{
+	if (pages > 0)
+		mt_account_charge_forced(group, kind, pages);
+	else if (pages < 0)
+		mt_account_uncharge(group, kind, -pages);
+}
+
+static MT_COLD void settle_many(struct mt_mapping_bill *bill)
+{
+	/* What goes here and comes there changes hands: no gap in between. */
+	for (uint32_t i = 0; i < bill->nr; i++) {
+		for (uint32_t j = 0; j < bill->nr; j++) {
+			int64_t n = MT_MIN(-bill->entry[i].pages,
+					   bill->entry[j].pages);
+
+			if (n <= 0)
+				continue;
+			mt_account_move(bill->entry[i].group,
+					(enum mt_kind)bill->entry[i].kind,
+					bill->entry[j].group,
+					(enum mt_kind)bill->entry[j].kind, n);
+			bill->entry[i].pages += n;
+			bill->entry[j].pages -= n;
 		}
 	}
-	if (i < MT_ARRAY_SIZE(bill->e)) {
-		bill->e[i].group = group;
-		bill->e[i].kind = kind;
-		bill->e[bill->n++].pages = pages;
-	} else if (pages > 0) {
-		mt_account_charge_forced(group, kind, pages);
-	} else {
-		/* More owners in one call than there is room for: at once. */
-		mt_account_uncharge(group, kind, -pages);
-	}
+	for (uint32_t i = 0; i < bill->nr; i++)
+		charge_now(bill->entry[i].group,
+			   (enum mt_kind)bill->entry[i].kind,
+			   bill->entry[i].pages);
 }
 
-static void bill_refund(struct bill *bill, unsigned n)
+static inline void settle(struct mt_mapping_bill *bill)
 {
-	for (unsigned i = 0; i < n; i++) {
-		if (bill->e[i].pages > 0)
-			mt_account_uncharge(bill->e[i].group, bill->e[i].kind,
-					    bill->e[i].pages);
-	}
+	if (bill->nr > 1)
+		settle_many(bill);
+	else if (bill->nr)
+		charge_now(bill->entry[0].group,
+			   (enum mt_kind)bill->entry[0].kind,
+			   bill->entry[0].pages);
+	bill->nr = 0;
 }
 
-/* Charge what is to be charged: all, or nothing and false. */
-static bool bill_pay(struct bill *bill)
+static MT_COLD bool pay_by_rounds(uint32_t group, enum mt_kind kind,
+				  int64_t pages)
 {
-	for (unsigned i = 0; i < bill->n; i++) {
-		unsigned round = 0;
+	for (unsigned round = 0; mt_account_round(round); round++) {
+		if (mt_account_charge(group, kind, pages))
+			return true;
+	}
+	return false;
+}
 
-		if (bill->e[i].pages <= 0)
-			continue;
-		while (!mt_account_charge(bill->e[i].group, bill->e[i].kind,
-					  bill->e[i].pages)) {
-			if (mt_account_round(round++))
-				continue;
-			bill_refund(bill, i);
+/* Charge ahead.  No lock may be held.  Return: false when refused. */
+static inline bool pay(struct mt_mapping_bill *bill, uint32_t group,
+		       enum mt_kind kind, int64_t pages)
+{
+	if (pages <= 0)
+		return true;
+	if (unlikely(!mt_account_charge(group, kind, pages)) &&
+	    !pay_by_rounds(group, kind, pages))
+		return false;
+	mt_mapping_bill_add(bill, group, kind, -pages);
+	return true;
+}
+
+/* Charge all that is on @cost ahead, or nothing. */
+static bool pay_all(struct mt_mapping_bill *bill,
+		    const struct mt_mapping_bill *cost)
+{
+	for (uint32_t i = 0; i < cost->nr; i++) {
+		if (!pay(bill, cost->entry[i].group,
+			 (enum mt_kind)cost->entry[i].kind,
+			 cost->entry[i].pages)) {
+			settle(bill);
 			return false;
 		}
 	}
 	return true;
 }
 
-/* The call succeeded: what went is uncharged. */
-static void bill_settle(struct bill *bill)
+/* More groups than a cost has room for: they are charged after the call. */
+static void forget_cost(uint32_t group MT_UNUSED, enum mt_kind kind MT_UNUSED,
+			int64_t pages MT_UNUSED)
 {
-	for (unsigned i = 0; i < bill->n; i++) {
-		if (bill->e[i].pages < 0)
-			mt_account_uncharge(bill->e[i].group, bill->e[i].kind,
-					    -bill->e[i].pages);
+}
+
+#define NEW_BILL                                                               \
+	{                                                                      \
+		.nr = 0, .spill = charge_now                                   \
+	}
+#define NEW_COST                                                               \
+	{                                                                      \
+		.nr = 0, .spill = forget_cost                                  \
+	}
+
+/* ---- the table's part of each call ---- */
+
+void mt_mmap_do(const struct mt_map_op *op)
+{
+	const struct mt_map_range *range = &op->range;
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_taken taken;
+
+	switch (op->kind) {
+	case MT_OP_INSERT:
+		mt_mapping_bill_add(&bill, range->group,
+				    mt_mapping_kind(range->type), -op->paid);
+		mt_mapping_insert(&table, range, &bill);
+		break;
+	case MT_OP_PUNCH:
+		mt_mapping_punch(&table, range->start, range->end, &bill);
+		break;
+	case MT_OP_PROTECT:
+		mt_mapping_protect(&table, range->start, range->end,
+				   range->state, &bill);
+		break;
+	case MT_OP_MOVE:
+		mt_mapping_take(&table, range->start, range->end, &bill,
+				&taken);
+		mt_mapping_land(&table, &taken, range->start,
+				range->end - range->start, op->to, op->len,
+				op->sparse, &bill);
+		break;
+	case MT_OP_COPY:
+		mt_mapping_copy(&table, range->start, range->end - range->start,
+				op->to, op->len, op->sparse, &bill);
+		break;
+	}
+	settle(&bill);
+}
+
+static void defer_range(enum mt_map_op_kind kind, uint64_t start, uint64_t end,
+			uint32_t state)
+{
+	const struct mt_map_op op = {
+		.kind = kind,
+		.range = { .start = start, .end = end, .state = state },
+	};
+
+	mt_maplock_defer(&op);
+}
+
+static void put_back(struct mt_mapping_taken *taken,
+		     struct mt_mapping_bill *bill, void *frame)
+{
+	if (mt_maplock_take(frame)) {
+		mt_mapping_put_back(&table, taken, bill);
+		mt_maplock_release();
+		return;
+	}
+	/* What isn't put back at once is given back, and charged again. */
+	for (uint32_t n = 0; n < taken->nr_parts; n++) {
+		const struct mt_map_op op = {
+			.kind = MT_OP_INSERT,
+			.range = taken->part[n],
+		};
+
+		mt_maplock_defer(&op);
 	}
 }
 
-static uint64_t page_up(uint64_t n)
+static void forget(struct mt_mapping_taken *taken, void *frame)
 {
-	uint64_t mask = mt_page_size() - 1;
-
-	return (n + mask) & ~mask;
+	/* Without the lock the nodes wait for a rebuild. */
+	if (!taken->chain || !mt_maplock_take(frame))
+		return;
+	mt_mapping_forget(&table, taken);
+	mt_maplock_release();
 }
 
-static int64_t pages_in(uint64_t len)
-{
-	return (int64_t)(page_up(len) / mt_page_size());
-}
+/* ---- what the kernel says ---- */
 
-static void rebuild_table(void)
-{
-	mt_map_rebuild(&table);
-}
+struct maps_reader {
+	int fd;
+	uint32_t at;
+	uint32_t have;
+	char text[1024];
+};
 
-/* A table for this process; the lock is held. */
-static bool table_ready(void)
+static int next_char(struct maps_reader *reader)
 {
-	uint64_t mark = mt_account_mark();
-	char path[MT_PATH_MAX + MT_MAP_SUFFIX];
-	struct mt_session *session = mt_account_session();
-	uint32_t process;
+	if (reader->at == reader->have) {
+		ssize_t n = mt_sys_read(reader->fd, reader->text,
+					sizeof(reader->text));
 
-	if (likely(table_mark == mark && table.header))
-		return true;
-	if (table_mark && table_mark != mark) {
-		/* A forked child: the table is its parent's. */
-		mt_map_finish(&table);
-		brk_charged = 0;
+		if (n <= 0)
+			return -1;
+		reader->have = (uint32_t)n;
+		reader->at = 0;
 	}
-	process = mt_account_process();
-	if (!session || process == MT_NONE)
+	return (unsigned char)reader->text[reader->at++];
+}
+
+static int next_hex(struct maps_reader *reader, uint64_t *ret)
+{
+	uint64_t n = 0;
+
+	for (;;) {
+		int c = next_char(reader);
+
+		if (c >= '0' && c <= '9')
+			n = n << 4 | (uint64_t)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			n = n << 4 | (uint64_t)(c - 'a' + 10);
+		else {
+			*ret = n;
+			return c;
+		}
+	}
+}
+
+/* One line of /proc/self/maps; @ret_state as for mt_mapping_protect(). */
+static bool next_map(struct maps_reader *reader, uint64_t *ret_start,
+		     uint64_t *ret_end, uint32_t *ret_state)
+{
+	int c;
+	int r;
+	int w;
+	int x;
+
+	if (next_hex(reader, ret_start) != '-' ||
+	    next_hex(reader, ret_end) != ' ')
 		return false;
-	mt_segment_map_path(
-		session, process,
-		(uint32_t)(load_relaxed(&session->processes[process].state) >>
-			   8) &
-			0xffffff,
-		path);
-	if (mt_map_init(&table, path, (uint32_t)mt_sys_getpid()))
-		return false;
-	store_relaxed(&session->processes[process].map_file,
-		      table.shared ? 1 : 0);
-	table_mark = mark;
+	r = next_char(reader);
+	w = next_char(reader);
+	x = next_char(reader);
+	*ret_state = (w == 'w' ? MT_MAP_WRITE : 0) |
+		     (r == '-' && w == '-' && x == '-' ? MT_MAP_NONE : 0);
+	do
+		c = next_char(reader);
+	while (c >= 0 && c != '\n');
 	return true;
 }
 
-static void do_op(const struct mt_map_op *op)
+static void learn(enum mt_map_op_kind kind, uint64_t start, uint64_t end,
+		  uint32_t state, struct mt_mapping_bill *bill, void *frame)
 {
-	struct bill bill = { 0 };
-	uint64_t len = op->range.end - op->range.start;
-	uint32_t list;
-
-	switch (op->what) {
-	case MT_OP_INSERT:
-		list = mt_map_detach(&table, op->range.start, op->range.end);
-		mt_map_weigh(&table, list, bill_add, &bill);
-		mt_map_free(&table, list, bill_add, &bill);
-		mt_map_insert(&table, &op->range, bill_add, &bill);
-		break;
-	case MT_OP_PUNCH:
-		list = mt_map_detach(&table, op->range.start, op->range.end);
-		mt_map_weigh(&table, list, bill_add, &bill);
-		mt_map_free(&table, list, bill_add, &bill);
-		break;
-	case MT_OP_SHIFT:
-		list = mt_map_detach(&table, op->to, op->to + len);
-		mt_map_weigh(&table, list, bill_add, &bill);
-		mt_map_free(&table, list, bill_add, &bill);
-		list = mt_map_detach(&table, op->range.start, op->range.end);
-		mt_map_shift(&table, list, op->range.start, op->to);
-		break;
-	case MT_OP_PROTECT:
-		mt_map_protect(&table, op->range.start, op->range.end,
-			       op->range.state & MT_MAP_WRITE,
-			       op->range.state & MT_MAP_NONE);
-		break;
-	case MT_OP_NONE:
-		break;
-	}
-	for (unsigned i = 0; i < bill.n; i++) {
-		if (bill.e[i].pages > 0)
-			mt_account_charge_forced(bill.e[i].group,
-						 bill.e[i].kind,
-						 bill.e[i].pages);
-	}
-	bill_settle(&bill);
-}
-
-enum held { HELD, IN_HANDLER, NOT_COUNTED };
-
-/* Is there a table, and is it ours to change now? */
-static enum held enter(void)
-{
-	if (!mt_account_start())
-		return NOT_COUNTED;
-	if (!mt_maplock_take(rebuild_table))
-		return IN_HANDLER;
-	if (table_ready())
-		return HELD;
-	mt_maplock_release(do_op);
-	return NOT_COUNTED;
-}
-
-static void leave(void)
-{
-	mt_maplock_release(do_op);
-}
-
-static void defer(const struct mt_map_op *op)
-{
-	if (!mt_maplock_defer(op))
-		fetch_add_relaxed(&table.header->uncertain, 1);
-}
-
-/* Do it to the table now, or leave it to the one we interrupted. */
-static void apply(const struct mt_map_op *op)
-{
-	enum held held = enter();
-
-	if (held == IN_HANDLER)
-		defer(op);
-	if (held != HELD)
+	if (start >= end || !mt_maplock_take(frame))
 		return;
-	do_op(op);
-	leave();
+	if (kind == MT_OP_PUNCH)
+		mt_mapping_punch(&table, start, end, bill);
+	else
+		mt_mapping_protect(&table, start, end, state, bill);
+	mt_maplock_release();
 }
 
-static bool overcommit_never(void)
+/*
+ * A call on this range failed, but may have done part of its work: mprotect
+ * stops at a hole, a fixed mapping may have removed what it was to replace.
+ */
+static MT_COLD void reconcile(uint64_t start, uint64_t end,
+			      struct mt_mapping_bill *bill, void *frame)
+{
+	struct maps_reader reader;
+	uint64_t from = 0;
+	uint64_t to = 0;
+	uint32_t state = 0;
+
+	reader.at = 0;
+	reader.have = 0;
+	reader.fd = mt_sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	if (reader.fd < 0)
+		return;
+	while (start < end && next_map(&reader, &from, &to, &state)) {
+		if (to <= start)
+			continue;
+		learn(MT_OP_PUNCH, start, MT_MIN(from, end), 0, bill, frame);
+		learn(MT_OP_PROTECT, MT_MAX(from, start), MT_MIN(to, end),
+		      state, bill, frame);
+		start = MT_MAX(start, to);
+	}
+	/* The last line is never the program's: a range ends before it. */
+	mt_sys_close(reader.fd);
+}
+
+/* ---- what a new mapping is ---- */
+
+static inline uint64_t page_up(uint64_t bytes)
+{
+	uint64_t mask = (UINT64_C(1) << page_shift) - 1;
+
+	return (bytes + mask) & ~mask;
+}
+
+static inline bool is_aligned(uint64_t address)
+{
+	return !(address & ((UINT64_C(1) << page_shift) - 1));
+}
+
+static MT_COLD bool overcommit_is_never(void)
 {
 	static _Atomic uint32_t known;
-	char c = '0';
+	char mode = '0';
 	int fd;
 
-	if (!load_relaxed(&known)) {
-		fd = mt_sys_open("/proc/sys/vm/overcommit_memory",
-				 O_RDONLY | O_CLOEXEC, 0);
-		if (fd >= 0) {
-			mt_sys_read(fd, &c, 1);
-			mt_sys_close(fd);
-		}
-		store_relaxed(&known, c == '2' ? 2 : 1);
+	if (load_relaxed(&known))
+		return load_relaxed(&known) == 2;
+	fd = mt_sys_open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC,
+			 0);
+	if (fd >= 0) {
+		mt_sys_read(fd, &mode, 1);
+		mt_sys_close(fd);
 	}
-	return load_relaxed(&known) == 2;
+	store_relaxed(&known, mode == '2' ? 2 : 1);
+	return mode == '2';
+}
+
+/*
+ * Will the kernel refuse so much anyway?  Charging it ahead would leave a
+ * peak that never was.  When in doubt, no.
+ */
+static MT_COLD bool is_hopeless(int64_t pages)
+{
+	struct sysinfo info = { .mem_unit = 0 };
+
+	if (pages > MT_CHARGE_MAX)
+		return true;
+	mt_syscall1(SYS_sysinfo, &info);
+	return info.mem_unit && (uint64_t)pages >> (63 - page_shift) == 0 &&
+	       ((uint64_t)pages << page_shift) / info.mem_unit >
+		       info.totalram + info.totalswap;
+}
+
+/* log2 of the default huge page's size. */
+static MT_COLD uint32_t default_huge_shift(void)
+{
+	static const char key[] = "Hugepagesize:";
+	static _Atomic uint32_t known;
+	struct maps_reader reader;
+	uint64_t kib = 0;
+	uint32_t matched = 0;
+	int c;
+
+	if (load_relaxed(&known))
+		return load_relaxed(&known);
+	reader.at = 0;
+	reader.have = 0;
+	reader.fd = mt_sys_open("/proc/meminfo", O_RDONLY | O_CLOEXEC, 0);
+	if (reader.fd >= 0) {
+		while (key[matched] && (c = next_char(&reader)) >= 0)
+			matched = c == key[matched] ? matched + 1 : c == key[0];
+		while (key[matched] == '\0' &&
+		       ((c = next_char(&reader)) == ' ' ||
+			(c >= '0' && c <= '9')))
+			kib = c == ' ' ? kib : kib * 10 + (uint64_t)(c - '0');
+		mt_sys_close(reader.fd);
+	}
+	kib = kib ? kib : 2048;
+	store_relaxed(&known, 10 + (uint32_t)__builtin_ctzll(kib));
+	return load_relaxed(&known);
+}
+
+static uint64_t object_of(const struct stat *st)
+{
+	uint64_t x = (uint64_t)st->st_ino * UINT64_C(0x9e3779b97f4a7c15);
+
+	x = (x ^ x >> 29 ^ (uint64_t)st->st_dev) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 32) & ~(OBJECT_ANON | OBJECT_SYSV);
+	return x ? x : 1;
 }
 
 static uint64_t fresh_object(void)
 {
-	return OBJECT_ANONYMOUS | fetch_add_relaxed(&next_object, 1);
+	return OBJECT_ANON | (fetch_add_relaxed(&next_object, 1) + 1);
 }
 
-/* What kind of thing is behind a descriptor? */
-static void classify_file(int fd, bool private, struct mt_range *range)
+/* Return: false when there is nothing behind @fd. */
+static bool describe_file(struct mt_map_range *range, bool shared, int fd,
+			  uint32_t *ret_huge)
 {
-	struct statfs fs = { 0 };
-	struct stat st = { 0 };
+	struct statfs fs;
+	struct stat st;
 
-	range->type = private ? MT_MAP_FILE : MT_MAP_SHARED_FILE;
 	if (mt_syscall4(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH))
-		return;
+		return false;
+	range->type = shared ? MT_MAP_SHARED_FILE : MT_MAP_FILE;
+	range->object = object_of(&st);
 	if (S_ISCHR(st.st_mode)) {
 		bool zero = st.st_rdev == makedev(1, 5);
 
-		range->type = private ? MT_MAP_ANON
-			      : zero  ? MT_MAP_SHMEM
-				      : MT_MAP_DEVICE;
-		range->object = private || !zero ? 0 : fresh_object();
-		if (private && !zero)
-			range->type = MT_MAP_FILE;
-		return;
+		if (shared)
+			range->type = zero ? MT_MAP_SHMEM : MT_MAP_DEVICE;
+		else if (zero)
+			range->type = MT_MAP_ANON;
+		if (zero) {
+			range->object = shared ? fresh_object() : 0;
+			range->offset = 0;
+		}
+		return true;
 	}
-	if (private || mt_syscall2(SYS_fstatfs, fd, &fs))
-		return;
-	if (fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC) {
+	if (!S_ISREG(st.st_mode)) {
+		if (shared)
+			range->type = MT_MAP_DEVICE;
+		return true;
+	}
+	/* Block devices have a major number; huge pages show in the size. */
+	if (shared ? major(st.st_dev) != 0 : st.st_blksize < 1 << 20)
+		return true;
+	if (mt_syscall2(SYS_fstatfs, fd, &fs))
+		return true;
+	if (fs.f_type == HUGETLBFS_MAGIC && fs.f_bsize > 0)
+		*ret_huge = (uint32_t)__builtin_ctzll((uint64_t)fs.f_bsize);
+	if (shared &&
+	    (fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC ||
+	     fs.f_type == SECRETMEM_MAGIC))
 		range->type = MT_MAP_SHMEM;
-		range->object = ((uint64_t)st.st_dev * UINT64_C(1000003) ^
-				 (uint64_t)st.st_ino) &
-				~(OBJECT_ANONYMOUS | OBJECT_SYSV);
-	}
+	return true;
 }
 
-static void classify(struct mt_range *range, int prot, int flags, int fd,
-		     off_t off)
+/*
+ * What the kernel will make of these arguments; @ret_len: how long.
+ * Return: false when it will refuse them.
+ */
+static bool describe(struct mt_map_range *range, uint64_t *ret_len, size_t len,
+		     int prot, int flags, int fd, off_t offset)
 {
-	bool private = (flags & MAP_TYPE) == MAP_PRIVATE;
+	int type = flags & MAP_TYPE;
+	bool shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
+	uint32_t huge = 0;
 
+	if (!len || len > UINT64_C(1) << 57 ||
+	    (!shared && type != MAP_PRIVATE && type != MAP_DROPPABLE))
+		return false;
 	range->group = mt_account_current();
-	range->offset = (uint64_t)off;
+	range->object = 0;
+	range->offset = 0;
+	range->state = (prot & PROT_WRITE ? MT_MAP_WRITE : 0) |
+		       (prot == PROT_NONE ? MT_MAP_NONE : 0);
 	if (flags & MAP_ANONYMOUS) {
-		range->type = private ? MT_MAP_ANON : MT_MAP_SHMEM;
-		range->object = private ? 0 : fresh_object();
-		range->offset = 0;
+		range->type = shared ? MT_MAP_SHMEM : MT_MAP_ANON;
+		if (shared)
+			range->object = fresh_object();
+		if (flags & MAP_HUGETLB) {
+			huge = (uint32_t)flags >> MAP_HUGE_SHIFT &
+			       MAP_HUGE_MASK;
+			huge = huge ? huge : default_huge_shift();
+		}
 	} else {
-		classify_file(fd, private, range);
+		range->offset = (uint64_t)offset;
+		if (!describe_file(range, shared, fd, &huge))
+			return false;
 	}
-	if (prot & PROT_WRITE)
-		range->state |= MT_MAP_WRITE;
-	if (prot == PROT_NONE)
-		range->state |= MT_MAP_NONE;
-	if ((flags & MAP_NORESERVE) && !overcommit_never())
+	if (type == MAP_DROPPABLE ||
+	    ((flags & MAP_NORESERVE) && !overcommit_is_never()))
 		range->state |= MT_MAP_NORESERVE;
-	if (flags & MAP_HUGETLB)
-		range->state |= MT_MAP_HUGETLB;
 	if (flags & MAP_GROWSDOWN)
 		range->state |= MT_MAP_GROWSDOWN;
-	if (range->type == MT_MAP_SHMEM ||
-	    ((range->type == MT_MAP_ANON || range->type == MT_MAP_FILE) &&
-	     (range->state & (MT_MAP_WRITE | MT_MAP_NORESERVE |
-			      MT_MAP_HUGETLB)) == MT_MAP_WRITE))
-		range->state |= MT_MAP_ACCOUNT;
-}
+	*ret_len = page_up(len);
+	if (huge) {
+		uint64_t mask = (UINT64_C(1) << huge) - 1;
 
-/* The length the kernel will map. */
-static uint64_t mapped_length(size_t len, int flags, int fd)
-{
-	uint64_t huge = UINT64_C(2) << 20;
-	struct stat st = { 0 };
-
-	if (flags & MAP_HUGETLB) {
-		int shift = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
-
-		huge = shift ? UINT64_C(1) << shift : huge;
-	} else if (!(flags & MAP_ANONYMOUS) && fd >= 0) {
-		struct statfs fs = { 0 };
-
-		if (mt_syscall2(SYS_fstatfs, fd, &fs) ||
-		    fs.f_type != HUGETLBFS_MAGIC ||
-		    mt_syscall4(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH))
-			return page_up(len);
-		huge = (uint64_t)st.st_blksize;
-	} else {
-		return page_up(len);
+		range->state |= MT_MAP_HUGETLB | huge << MT_MAP_HUGE_SHIFT;
+		*ret_len = (len + mask) & ~mask;
 	}
-	return (len + huge - 1) & ~(huge - 1);
+	return true;
 }
+
+/* How much @range, of @len bytes, would add to its group's charge. */
+static int64_t cost_of(const struct mt_map_range *range, uint64_t len,
+		       uint64_t fixed_at, void *frame)
+{
+	bool is_new =
+		range->type != MT_MAP_SHMEM || (range->object & OBJECT_ANON);
+	struct mt_mapping_bill cost = NEW_COST;
+	int64_t pages = (int64_t)(len >> page_shift);
+
+	if (!mt_mapping_accountable(range->type, range->state))
+		return 0;
+	if (unlikely(pages >= LARGE_PAGES) && is_hopeless(pages))
+		return 0;
+	if (likely(is_new && !fixed_at))
+		return pages;
+	if (!mt_maplock_take(frame))
+		return fixed_at ? 0 : pages;
+	if (!is_new)
+		pages = mt_mapping_object_cost(&table, range->object,
+					       range->offset, len);
+	/* What it replaces goes: replacing one's own is never refused. */
+	if (fixed_at)
+		mt_mapping_punch_cost(&table, fixed_at, fixed_at + len, &cost);
+	mt_maplock_release();
+	for (uint32_t i = 0; i < cost.nr; i++) {
+		if (cost.entry[i].group == range->group)
+			pages += cost.entry[i].pages;
+	}
+	return pages;
+}
+
+/* A mapping was made at @p: note it and settle. */
+static void note_mapping(struct mt_map_range *range, void *p, uint64_t len,
+			 struct mt_mapping_bill *bill, void *frame)
+{
+	range->start = (uint64_t)(uintptr_t)p;
+	range->end = range->start + len;
+	if (likely(mt_maplock_take(frame))) {
+		mt_mapping_insert(&table, range, bill);
+		mt_maplock_release();
+		settle(bill);
+	} else {
+		const struct mt_map_op op = {
+			.kind = MT_OP_INSERT,
+			.range = *range,
+			.paid = bill->nr ? -bill->entry[0].pages : 0,
+		};
+
+		mt_maplock_defer(&op);
+	}
+}
+
+/* ---- the calls ---- */
 
 MT_EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd,
-		     off_t off)
+		     off_t offset)
 {
-	struct mt_map_op op = { .what = MT_OP_INSERT };
 	bool fixed = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == MAP_FIXED;
-	struct bill bill = { 0 };
-	uint32_t list = 0;
-	enum held held;
-	enum mt_kind kind;
-	int saved = errno;
-	uint64_t size;
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_map_range range;
+	uint64_t mapped;
+	uint64_t mark;
+	int64_t cost;
 	void *p;
 
-	size = mapped_length(len, flags, fd);
-	/* What the kernel will refuse needs no thought. */
-	if (!size || size < len || !mt_account_start())
-		return real_mmap(addr, len, prot, flags, fd, off);
-	classify(&op.range, prot, flags, fd, off);
-	if (mt_map_kind(&op.range, &kind))
-		bill_add(&bill, op.range.group, kind, pages_in(size));
-	held = fixed ? enter() : NOT_COUNTED;
-	if (held == HELD) {
-		/* What is there goes: it pays for what comes. */
-		list = mt_map_detach(&table, (uint64_t)(uintptr_t)addr,
-				     (uint64_t)(uintptr_t)addr + size);
-		mt_map_weigh(&table, list, bill_add, &bill);
-		leave();
+	if (!begin(&mark) ||
+	    !describe(&range, &mapped, len, prot, flags, fd, offset))
+		return real.mmap(addr, len, prot, flags, fd, offset);
+	cost = cost_of(&range, mapped, fixed ? (uint64_t)(uintptr_t)addr : 0,
+		       HERE);
+	if (!pay(&bill, range.group, mt_mapping_kind(range.type), cost)) {
+		errno = ENOMEM;
+		return MAP_FAILED;
 	}
-	if (bill_pay(&bill)) {
-		errno = saved;
-		p = real_mmap(addr, len, prot, flags, fd, off);
-		saved = errno;
-	} else {
-		p = MAP_FAILED;
-		saved = ENOMEM;
-		bill.n = 0;
-	}
-	if (p == MAP_FAILED) {
-		bill_refund(&bill, bill.n);
-		if (list && enter() == HELD) {
-			mt_map_attach(&table, list);
-			leave();
-		}
-		errno = saved;
+	p = real.mmap(addr, len, prot, flags, fd, offset);
+	if (is_another(mark))
 		return p;
-	}
-	op.range.start = (uint64_t)(uintptr_t)p;
-	op.range.end = op.range.start + size;
-	if (list && enter() == HELD) {
-		struct bill views = { 0 };
+	if (likely(p != MAP_FAILED)) {
+		note_mapping(&range, p, mapped, &bill, HERE);
+	} else {
+		int saved = errno;
 
-		mt_map_free(&table, list, bill_add, &views);
-		bill_pay(&views);
-		leave();
+		if (fixed && is_aligned((uint64_t)(uintptr_t)addr))
+			reconcile((uint64_t)(uintptr_t)addr,
+				  (uint64_t)(uintptr_t)addr + mapped, &bill,
+				  HERE);
+		settle(&bill);
+		errno = saved;
 	}
-	apply(&op);
-	bill_settle(&bill);
-	errno = saved;
 	return p;
 }
 
 MT_EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd,
-		       off_t off)
-{
-	return mmap(addr, len, prot, flags, fd, off);
-}
+		       off64_t offset) __attribute__((alias("mmap")));
 
 MT_EXPORT int munmap(void *addr, size_t len)
 {
-	struct mt_map_op op = { .what = MT_OP_PUNCH };
-	struct bill bill = { 0 };
-	struct bill views = { 0 };
-	uint64_t size = page_up(len);
-	int saved = errno;
-	uint32_t list = 0;
-	enum held held;
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	uint64_t end = start + page_up(len);
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_taken taken;
+	uint64_t mark;
+	bool locked;
 	int ret;
 
-	op.range.start = (uint64_t)(uintptr_t)addr;
-	op.range.end = op.range.start + size;
-	if (!size || op.range.start % mt_page_size() ||
-	    op.range.end < op.range.start)
-		return real_munmap(addr, len);
-	held = enter();
-	if (held == HELD) {
-		list = mt_map_detach(&table, op.range.start, op.range.end);
-		mt_map_weigh(&table, list, bill_add, &bill);
-		leave();
+	/* What the kernel will refuse touches nothing. */
+	if (knows_nothing() || end <= start || page_up(len) < len ||
+	    !is_aligned(start) || !begin(&mark))
+		return real.munmap(addr, len);
+	locked = mt_maplock_take(HERE);
+	if (likely(locked)) {
+		mt_mapping_take(&table, start, end, &bill, &taken);
+		mt_maplock_release();
 	}
-	errno = saved;
-	ret = real_munmap(addr, len);
-	saved = errno;
-	if (held == IN_HANDLER && !ret)
-		defer(&op);
-	if (list && enter() == HELD) {
-		if (ret)
-			mt_map_attach(&table, list);
-		else
-			mt_map_free(&table, list, bill_add, &views);
-		leave();
-		if (!ret) {
-			bill_pay(&views);
-			bill_settle(&bill);
-		}
+	ret = real.munmap(addr, len);
+	if (is_another(mark))
+		return ret;
+	if (unlikely(!locked)) {
+		if (!ret)
+			defer_range(MT_OP_PUNCH, start, end, 0);
+	} else if (likely(!ret)) {
+		forget(&taken, HERE);
+		settle(&bill);
+	} else {
+		int saved = errno;
+
+		put_back(&taken, &bill, HERE);
+		settle(&bill);
+		errno = saved;
 	}
-	errno = saved;
 	return ret;
 }
 
-/* The states of the kernel's ranges between @start and @end, into the table:
- * after an mprotect that changed some and then failed. */
-static void resync(uint64_t start, uint64_t end)
+/* Only such a call may move several mappings, with gaps between them. */
+static bool is_sparse(uint64_t old_size, uint64_t size, int flags)
 {
-	char text[4096] = "";
-	size_t have = 0;
-	ssize_t n;
-	int fd = mt_sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
-
-	if (fd < 0)
-		return;
-	while ((n = mt_sys_read(fd, text + have, sizeof(text) - have)) > 0) {
-		char *line = text;
-		char *eol;
-
-		have += (size_t)n;
-		while ((eol = memchr(line, '\n',
-				     have - (size_t)(line - text)))) {
-			struct mt_map_op op = { .what = MT_OP_PROTECT };
-			uint64_t at[2] = { 0, 0 };
-			int i = 0;
-			char *c;
-
-			for (c = line; c < eol && *c != ' '; c++) {
-				if (*c == '-')
-					i = 1;
-				else
-					at[i] = at[i] << 4 |
-						(uint64_t)(*c <= '9'
-								   ? *c - '0'
-								   : *c - 'a' +
-									     10);
-			}
-			op.range.start = MT_MAX(at[0], start);
-			op.range.end = MT_MIN(at[1], end);
-			op.range.state =
-				(c[2] == 'w' ? MT_MAP_WRITE : 0) |
-				(memcmp(c + 1, "---", 3) ? 0 : MT_MAP_NONE);
-			if (op.range.start < op.range.end)
-				apply(&op);
-			line = eol + 1;
-		}
-		have -= (size_t)(line - text);
-		memmove(text, line, have);
-	}
-	mt_sys_close(fd);
+	return (flags & MREMAP_FIXED) && old_size == size;
 }
 
-static int protect(void *addr, size_t len, int prot, int pkey)
+/* mremap() that leaves the old range where it is. */
+static void *copy_mapping(void *addr, size_t old_len, size_t new_len, int flags,
+			  void *to, uint64_t mark, void *frame)
 {
-	struct mt_map_op op = { .what = MT_OP_PROTECT };
-	struct bill bill = { 0 };
-	int saved = errno;
-	enum held held;
+	const uint64_t start = (uint64_t)(uintptr_t)addr;
+	const uint64_t old_size = page_up(old_len);
+	const uint64_t size = page_up(new_len);
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_bill cost = NEW_COST;
+	struct mt_map_op op = {
+		.kind = MT_OP_COPY,
+		.range = { .start = start, .end = start + old_size },
+		.len = size,
+		.sparse = is_sparse(old_size, size, flags),
+	};
+	struct mt_map_range range;
+	int saved;
+	void *p;
+
+	if (mt_maplock_take(frame)) {
+		if (old_size) {
+			mt_mapping_copy_cost(&table, start, start + old_size,
+					     &cost);
+		} else if (mt_mapping_find(&table, start, &range) &&
+			   range.start <= start && range.type == MT_MAP_SHMEM) {
+			int64_t pages = mt_mapping_object_cost(
+				&table, range.object,
+				range.offset + (start - range.start), size);
+
+			if (!(range.state & MT_MAP_HUGETLB))
+				mt_mapping_bill_add(&cost, range.group,
+						    MT_SHMEM, pages);
+		}
+		mt_maplock_release();
+	}
+	if (!pay_all(&bill, &cost)) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	p = real.mremap(addr, old_len, new_len, flags, to);
+	if (is_another(mark))
+		return p;
+	saved = errno;
+	if (p == MAP_FAILED) {
+		if (flags & MREMAP_FIXED)
+			reconcile((uint64_t)(uintptr_t)to,
+				  (uint64_t)(uintptr_t)to + size, &bill, frame);
+	} else {
+		op.to = (uint64_t)(uintptr_t)p;
+		if (mt_maplock_take(frame)) {
+			mt_mapping_copy(&table, start, old_size, op.to, size,
+					op.sparse, &bill);
+			mt_maplock_release();
+		} else {
+			mt_maplock_defer(&op);
+		}
+	}
+	settle(&bill);
+	errno = saved;
+	return p;
+}
+
+/* The lock was lost in the middle: what was taken is charged anew there. */
+static void land_later(const struct mt_mapping_taken *taken, uint64_t start,
+		       uint64_t to)
+{
+	for (uint32_t n = 0; n < taken->nr_parts; n++) {
+		struct mt_map_op op = {
+			.kind = MT_OP_INSERT,
+			.range = taken->part[n],
+		};
+
+		op.range.start = op.range.start - start + to;
+		op.range.end = op.range.end - start + to;
+		mt_maplock_defer(&op);
+	}
+}
+
+static void *move_mapping(void *addr, size_t old_len, size_t new_len, int flags,
+			  void *to, uint64_t mark, void *frame)
+{
+	const uint64_t start = (uint64_t)(uintptr_t)addr;
+	uint64_t old_size = page_up(old_len);
+	uint64_t size = page_up(new_len);
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_taken taken = { .nr_parts = 0, .chain = 0 };
+	struct mt_map_range last = { .type = MT_MAP_FREE };
+	int64_t growth = 0;
+	bool locked;
+	int saved;
+	void *p;
+
+	locked = mt_maplock_take(frame);
+	if (locked) {
+		if (mt_mapping_find(&table, start, &last) &&
+		    last.start <= start && (last.state & MT_MAP_HUGETLB)) {
+			uint32_t huge = last.state >> MT_MAP_HUGE_SHIFT & 63;
+			uint64_t mask = (UINT64_C(1) << huge) - 1;
+
+			old_size = (old_len + mask) & ~mask;
+			size = (new_len + mask) & ~mask;
+		}
+		mt_mapping_take(&table, start, start + old_size, &bill, &taken);
+		if (size > old_size &&
+		    mt_mapping_taken_last(&table, &taken, start + old_size,
+					  &last))
+			growth = mt_mapping_growth_cost(&table, &last,
+							size - old_size);
+		mt_maplock_release();
+	}
+	if (growth >= LARGE_PAGES && is_hopeless(growth))
+		growth = 0;
+	if (!pay(&bill, last.group, mt_mapping_kind(last.type), growth)) {
+		put_back(&taken, &bill, frame);
+		settle(&bill);
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	p = real.mremap(addr, old_len, new_len, flags, to);
+	if (is_another(mark))
+		return p;
+	saved = errno;
+	if (p == MAP_FAILED) {
+		bool many = taken.chain || taken.nr_parts > 1;
+
+		if (locked)
+			put_back(&taken, &bill, frame);
+		/* Newer kernels move several at once, and may stop half way. */
+		if (many && size == old_size)
+			reconcile(start, start + old_size, &bill, frame);
+		if (flags & MREMAP_FIXED)
+			reconcile((uint64_t)(uintptr_t)to,
+				  (uint64_t)(uintptr_t)to + size, &bill, frame);
+	} else if (!locked) {
+		const struct mt_map_op op = {
+			.kind = MT_OP_MOVE,
+			.range = { .start = start, .end = start + old_size },
+			.to = (uint64_t)(uintptr_t)p,
+			.len = size,
+			.sparse = is_sparse(old_size, size, flags),
+		};
+
+		mt_maplock_defer(&op);
+	} else if (mt_maplock_take(frame)) {
+		mt_mapping_land(&table, &taken, start, old_size,
+				(uint64_t)(uintptr_t)p, size,
+				is_sparse(old_size, size, flags), &bill);
+		mt_maplock_release();
+	} else {
+		land_later(&taken, start, (uint64_t)(uintptr_t)p);
+	}
+	settle(&bill);
+	errno = saved;
+	return p;
+}
+
+MT_EXPORT void *mremap(void *addr, size_t old_len, size_t new_len, int flags,
+		       ...)
+{
+	void *to = NULL;
+	uint64_t mark;
+
+	if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) {
+		va_list ap;
+
+		va_start(ap, flags);
+		to = va_arg(ap, void *);
+		va_end(ap);
+	}
+	if (knows_nothing() || !new_len || page_up(new_len) < new_len ||
+	    page_up(old_len) < old_len ||
+	    !is_aligned((uint64_t)(uintptr_t)addr) || !begin(&mark))
+		return real.mremap(addr, old_len, new_len, flags, to);
+	if (!old_len || (flags & MREMAP_DONTUNMAP))
+		return copy_mapping(addr, old_len, new_len, flags, to, mark,
+				    HERE);
+	return move_mapping(addr, old_len, new_len, flags, to, mark, HERE);
+}
+
+/* pkey_mprotect() with key -1 is mprotect(), for the kernel as well. */
+static int call_protect(void *addr, size_t len, int prot, const int *key)
+{
+	return key ? real.pkey_mprotect(addr, len, prot, *key)
+		   : real.mprotect(addr, len, prot);
+}
+
+static inline int protect(void *addr, size_t len, int prot, const int *key,
+			  void *frame)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	uint64_t end = start + page_up(len);
+	uint32_t state = (prot & PROT_WRITE ? MT_MAP_WRITE : 0) |
+			 (prot == PROT_NONE ? MT_MAP_NONE : 0);
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_bill cost = NEW_COST;
+	uint64_t mark;
 	int ret;
 
-	op.range.start = (uint64_t)(uintptr_t)addr;
-	op.range.end = op.range.start + page_up(len);
-	op.range.state = (prot & PROT_WRITE ? MT_MAP_WRITE : 0) |
-			 (prot == PROT_NONE ? MT_MAP_NONE : 0);
-	if (prot & PROT_WRITE) {
-		held = enter();
-		if (held == HELD) {
-			mt_map_would_account(&table, op.range.start,
-					     op.range.end, bill_add, &bill);
-			leave();
-		}
-		if (!bill_pay(&bill)) {
+	if (knows_nothing() || end <= start || page_up(len) < len ||
+	    !is_aligned(start) || !begin(&mark))
+		return call_protect(addr, len, prot, key);
+	if ((prot & PROT_WRITE) && mt_maplock_take(frame)) {
+		mt_mapping_protect_cost(&table, start, end, state, &cost);
+		mt_maplock_release();
+		if (!pay_all(&bill, &cost)) {
 			errno = ENOMEM;
 			return -1;
 		}
 	}
-	errno = saved;
-	if (pkey >= 0 || pkey == -2)
-		ret = real_pkey_mprotect(addr, len, prot,
-					 pkey == -2 ? -1 : pkey);
-	else
-		ret = real_mprotect(addr, len, prot);
-	saved = errno;
-	if (!ret) {
-		apply(&op);
-	} else if (saved == ENOMEM || saved == EACCES) {
-		struct bill left = { 0 };
-		bool again = false;
+	ret = call_protect(addr, len, prot, key);
+	if (is_another(mark))
+		return ret;
+	if (unlikely(ret)) {
+		int saved = errno;
 
-		/* Part of it may be done: what the kernel says holds. */
-		resync(op.range.start, op.range.end);
-		if ((prot & PROT_WRITE) && enter() == HELD) {
-			mt_map_would_account(&table, op.range.start,
-					     op.range.end, bill_add, &left);
-			leave();
-			again = true;
-		}
-		/* Of what was charged, this did not become writable. */
-		bill_refund(again ? &left : &bill, again ? left.n : bill.n);
-	} else {
-		bill_refund(&bill, bill.n);
+		if (saved != EINVAL)
+			reconcile(start, end, &bill, frame);
+		settle(&bill);
+		errno = saved;
+		return ret;
 	}
-	errno = saved;
+	if (likely(mt_maplock_take(frame))) {
+		mt_mapping_protect(&table, start, end, state, &bill);
+		mt_maplock_release();
+	} else {
+		defer_range(MT_OP_PROTECT, start, end, state);
+	}
+	settle(&bill);
 	return ret;
 }
 
 MT_EXPORT int mprotect(void *addr, size_t len, int prot)
 {
-	return protect(addr, len, prot, -1);
+	return protect(addr, len, prot, NULL, HERE);
 }
 
-MT_EXPORT int pkey_mprotect(void *addr, size_t len, int prot, int pkey)
+MT_EXPORT int pkey_mprotect(void *addr, size_t len, int prot, int key)
 {
-	if (!real_pkey_mprotect) {
-		errno = ENOSYS;
-		return -1;
+	return protect(addr, len, prot, &key, HERE);
+}
+
+/* ---- the break ---- */
+
+/*
+ * What the break leaves or enters, in whole pages.  Two threads that move it
+ * at once are lost without us as well: libc has no lock there.
+ */
+static int64_t pay_for_break(struct mt_mapping_bill *bill, uint64_t from,
+			     uint64_t to)
+{
+	int64_t pages =
+		((int64_t)page_up(to) - (int64_t)page_up(from)) >> page_shift;
+
+	if (pages >= LARGE_PAGES && is_hopeless(pages))
+		return 0;
+	if (pay(bill, mt_account_current(), MT_BRK, pages))
+		return pages;
+	return -1;
+}
+
+static void note_growth(struct mt_mapping_bill *bill, uint64_t from,
+			uint64_t to, void *frame)
+{
+	struct mt_map_range range = {
+		.group = mt_account_current(),
+		.type = MT_MAP_BRK,
+		.state = MT_MAP_WRITE,
+	};
+
+	from = page_up(from);
+	to = page_up(to);
+	if (from < to)
+		note_mapping(&range, (void *)(uintptr_t)from, to - from, bill,
+			     frame);
+}
+
+static void *move_break(uint64_t from, intptr_t increment, void *addr,
+			void *frame)
+{
+	uint64_t to =
+		addr ? (uint64_t)(uintptr_t)addr : from + (uint64_t)increment;
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_taken taken = { .nr_parts = 0, .chain = 0 };
+	bool locked = true;
+	uint64_t mark;
+	void *ret;
+	int saved;
+
+	if ((addr ? false : (increment > 0) != (to > from)) || !begin(&mark))
+		return addr ? (void *)(intptr_t)real.brk(addr)
+			    : real.sbrk(increment);
+	if (to > from && pay_for_break(&bill, from, to) < 0) {
+		errno = ENOMEM;
+		return (void *)-1;
 	}
-	return protect(addr, len, prot, pkey == -1 ? -2 : pkey);
-}
-
-/* What an mremap of a known range will need charged. */
-static void weigh_growth(uint64_t old, uint64_t old_size, uint64_t new_size,
-			 int flags, struct bill *bill)
-{
-	struct mt_range range;
-	enum mt_kind kind;
-	uint64_t more = 0;
-
-	if (!mt_map_find(&table, old, &range) || !mt_map_kind(&range, &kind))
-		return;
-	if (new_size > old_size)
-		more = new_size - old_size;
-	if (flags & MREMAP_DONTUNMAP)
-		more += old_size;
-	if (more)
-		bill_add(bill, range.group, kind, pages_in(more));
-}
-
-/* A piece of the same, at a new place: growth, a second view, or what
- * MREMAP_DONTUNMAP leaves behind. */
-static void insert_like(const struct mt_range *like, uint64_t at, uint64_t size,
-			uint64_t offset)
-{
-	struct mt_map_op op = { .what = MT_OP_INSERT, .range = *like };
-
-	op.range.start = at;
-	op.range.end = at + size;
-	op.range.offset = offset;
-	apply(&op);
-}
-
-MT_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
-		       ...)
-{
-	uint64_t from = (uint64_t)(uintptr_t)old;
-	uint64_t old_size = page_up(old_len);
-	uint64_t new_size = page_up(new_len);
-	struct mt_range like = { 0 };
-	struct bill bill = { 0 };
-	struct bill gone = { 0 };
-	int saved = errno;
-	uint32_t moved = 0;
-	uint32_t over = 0;
-	uint64_t keep = MT_MIN(old_size, new_size);
-	enum held held;
-	bool known = false;
-	void *target;
-	uint64_t to;
-	va_list ap;
-	void *p;
-
-	va_start(ap, flags);
-	target = va_arg(ap, void *);
-	va_end(ap);
-	if (!real_mremap)
-		RESOLVE(mremap);
-	if (!real_mremap) {
-		errno = ENOSYS;
-		return MAP_FAILED;
-	}
-	held = from % mt_page_size() || !new_size ? NOT_COUNTED : enter();
-	if (held == HELD) {
-		known = mt_map_find(
-			&table, old_size ? from + old_size - 1 : from, &like);
-		weigh_growth(from, old_size, new_size, flags, &bill);
-		leave();
-		if (!bill_pay(&bill)) {
-			errno = ENOMEM;
-			return MAP_FAILED;
-		}
-		if (enter() == HELD) {
-			if (old_size && !(flags & MREMAP_DONTUNMAP))
-				moved = mt_map_detach(&table, from,
-						      from + old_size);
-			if (flags & MREMAP_FIXED)
-				over = mt_map_detach(
-					&table, (uint64_t)(uintptr_t)target,
-					(uint64_t)(uintptr_t)target + new_size);
-			leave();
+	if (to < from) {
+		locked = mt_maplock_take(frame);
+		if (locked) {
+			mt_mapping_take(&table, page_up(to), page_up(from),
+					&bill, &taken);
+			mt_maplock_release();
 		}
 	}
-	errno = saved;
-	p = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)
-		    ? real_mremap(old, old_len, new_len, flags, target)
-		    : real_mremap(old, old_len, new_len, flags);
+	ret = addr ? (void *)(intptr_t)real.brk(addr) : real.sbrk(increment);
+	if (is_another(mark))
+		return ret;
 	saved = errno;
-	to = (uint64_t)(uintptr_t)p;
-	if (p == MAP_FAILED) {
-		bill_refund(&bill, bill.n);
-		if ((moved || over) && enter() == HELD) {
-			mt_map_attach(&table, over);
-			mt_map_attach(&table, moved);
-			leave();
-		}
+	if (ret == (void *)-1) {
+		put_back(&taken, &bill, frame);
+	} else if (to > from) {
+		note_growth(&bill, from, to, frame);
 		errno = saved;
-		return p;
-	}
-	if (held == IN_HANDLER) {
-		struct mt_map_op op = { .what = MT_OP_SHIFT };
-
-		op.range.start = from;
-		op.range.end = from + keep;
-		op.to = to;
-		defer(&op);
-		errno = saved;
-		return p;
-	}
-	if ((moved || over) && enter() == HELD) {
-		mt_map_weigh(&table, over, bill_add, &gone);
-		mt_map_free(&table, over, bill_add, &gone);
-		/* Put back where it was, cut what shrank, move the rest. */
-		mt_map_attach(&table, moved);
-		if (old_size > keep) {
-			over = mt_map_detach(&table, from + keep,
-					     from + old_size);
-			mt_map_weigh(&table, over, bill_add, &gone);
-			mt_map_free(&table, over, bill_add, &gone);
-		}
-		moved = mt_map_detach(&table, from, from + keep);
-		mt_map_shift(&table, moved, from, to);
-		leave();
-		bill_pay(&gone);
-		bill_settle(&gone);
-	}
-	if (known && !old_size)
-		insert_like(&like, to, new_size,
-			    like.offset + (from - like.start));
-	else if (known && (flags & MREMAP_DONTUNMAP))
-		insert_like(&like, to, new_size,
-			    like.offset + (from - like.start));
-	else if (known && new_size > old_size)
-		insert_like(&like, to + old_size, new_size - old_size,
-			    like.offset + (from + old_size - like.start));
-	errno = saved;
-	return p;
-}
-
-/* The break moves by @delta pages: charge before, give back after. */
-static bool brk_grows(int64_t pages)
-{
-	struct bill bill = { 0 };
-
-	bill_add(&bill, mt_account_current(), MT_BRK, pages);
-	return bill_pay(&bill);
-}
-
-static void brk_moved(int64_t asked, int64_t pages)
-{
-	/* Charged @asked, got @pages; pages an ancestor paid aren't ours. */
-	if (asked > pages && asked > 0)
-		mt_account_uncharge(mt_account_current(), MT_BRK,
-				    asked - MT_MAX(pages, 0));
-	if (pages < 0) {
-		int64_t ours = MT_MIN(-pages, brk_charged);
-
-		if (ours > 0)
-			mt_account_uncharge(mt_account_current(), MT_BRK, ours);
-		brk_charged -= ours;
+		return ret;
+	} else if (!locked) {
+		defer_range(MT_OP_PUNCH, page_up(to), page_up(from), 0);
 	} else {
-		brk_charged += pages;
+		forget(&taken, frame);
 	}
+	settle(&bill);
+	errno = saved;
+	return ret;
 }
 
-static uint64_t brk_now(void)
+static MT_COLD bool find_break(void)
 {
-	return page_up((uint64_t)mt_syscall1(SYS_brk, 0));
-}
-
-static int64_t brk_ask(uint64_t before, uint64_t wanted)
-{
-	if (mt_account_start() && enter() == HELD)
-		leave();
-	return ((int64_t)page_up(wanted) - (int64_t)before) /
-	       (int64_t)mt_page_size();
+	if (!real.sbrk || !real.brk)
+		mt_mmap_resolve();
+	if (real.sbrk && real.brk)
+		return true;
+	errno = ENOMEM;
+	return false;
 }
 
 MT_EXPORT int brk(void *addr)
 {
-	uint64_t before = brk_now();
-	int64_t asked = brk_ask(before, (uint64_t)(uintptr_t)addr);
-	int saved = errno;
-	int ret;
-
-	if (!real_brk || !mt_account_start())
-		return real_brk ? real_brk(addr) : fail(-ENOMEM);
-	if (asked > 0 && !brk_grows(asked)) {
-		errno = ENOMEM;
+	if (!find_break())
 		return -1;
-	}
-	errno = saved;
-	ret = real_brk(addr);
-	saved = errno;
-	brk_moved(MT_MAX(asked, 0), ((int64_t)brk_now() - (int64_t)before) /
-					    (int64_t)mt_page_size());
-	errno = saved;
-	return ret;
+	if (!addr)
+		return real.brk(addr);
+	return (int)(intptr_t)move_break((uint64_t)(uintptr_t)real.sbrk(0), 0,
+					 addr, HERE);
 }
 
 MT_EXPORT void *sbrk(intptr_t increment)
 {
-	uint64_t before;
-	int64_t asked;
-	int saved = errno;
-	void *p;
-
-	if (!real_sbrk)
-		RESOLVE(sbrk);
-	if (!real_sbrk) {
-		errno = ENOMEM;
+	if (!find_break())
 		return (void *)-1;
-	}
-	if (!increment || !mt_account_start())
-		return real_sbrk(increment);
-	before = brk_now();
-	asked = brk_ask(before, (uint64_t)mt_syscall1(SYS_brk, 0) +
-					(uint64_t)increment);
-	if (asked > 0 && !brk_grows(asked)) {
-		errno = ENOMEM;
-		return (void *)-1;
-	}
-	errno = saved;
-	p = real_sbrk(increment);
-	saved = errno;
-	brk_moved(MT_MAX(asked, 0), ((int64_t)brk_now() - (int64_t)before) /
-					    (int64_t)mt_page_size());
-	errno = saved;
-	return p;
+	if (!increment)
+		return real.sbrk(0);
+	return move_break((uint64_t)(uintptr_t)real.sbrk(0), increment, NULL,
+			  HERE);
 }
+
+/* ---- System V shared memory ---- */
 
 MT_EXPORT void *shmat(int id, const void *addr, int flags)
 {
-	struct mt_map_op op = { .what = MT_OP_INSERT };
-	struct bill bill = { 0 };
-	int saved = errno;
-	struct shmid_ds ds = { 0 };
+	struct mt_map_range range = {
+		.type = MT_MAP_SHMEM,
+		.state = flags & SHM_RDONLY ? 0 : MT_MAP_WRITE,
+		.object = OBJECT_SYSV | (uint32_t)id,
+	};
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct shmid_ds segment = { 0 };
+	uint64_t mark;
 	uint64_t size;
 	void *p;
 
-	if (!real_shmat)
-		RESOLVE(shmat);
-	if (!real_shmat) {
-		errno = ENOSYS;
-		return (void *)-1;
-	}
-	if (mt_syscall3(SYS_shmctl, id, IPC_STAT, &ds) || !mt_account_start())
-		return real_shmat(id, addr, flags);
-	size = page_up(ds.shm_segsz);
-	op.range.type = MT_MAP_SHMEM;
-	op.range.group = mt_account_current();
-	op.range.state =
-		MT_MAP_ACCOUNT | (flags & SHM_RDONLY ? 0 : MT_MAP_WRITE);
-	op.range.object = OBJECT_SYSV | (uint32_t)id;
-	bill_add(&bill, op.range.group, MT_SHMEM, pages_in(size));
-	if (!bill_pay(&bill)) {
+	if (mt_syscall3(SYS_shmctl, id, IPC_STAT, &segment) || !begin(&mark))
+		return real.shmat(id, addr, flags);
+	size = page_up(segment.shm_segsz);
+	range.group = mt_account_current();
+	if (!pay(&bill, range.group, MT_SHMEM,
+		 cost_of(&range, size, 0, HERE))) {
 		errno = ENOMEM;
 		return (void *)-1;
 	}
-	errno = saved;
-	p = real_shmat(id, addr, flags);
-	saved = errno;
-	if (p == (void *)-1) {
-		bill_refund(&bill, bill.n);
+	p = real.shmat(id, addr, flags);
+	if (is_another(mark))
+		return p;
+	if (p != (void *)-1) {
+		note_mapping(&range, p, size, &bill, HERE);
 	} else {
-		op.range.start = (uint64_t)(uintptr_t)p;
-		op.range.end = op.range.start + size;
-		apply(&op);
+		int saved = errno;
+
+		settle(&bill);
+		errno = saved;
 	}
-	errno = saved;
 	return p;
 }
 
-/* Pieces of an attachment: what was unmapped in its middle is not there. */
-#define PIECES 64
-
 /*
- * Take what is left of the attachment at @start out of the table, as shmdt()
- * will unmap it: all of the same segment whose offset fits its address.
+ * Where does the segment that is attached at @start end?  As the kernel does,
+ * by the offset: the program may have unmapped its beginning.
  */
-static unsigned detach_attachment(uint64_t start, uint32_t *lists)
+static uint64_t attachment_end(uint64_t start)
 {
-	struct shmid_ds ds = { 0 };
-	struct mt_range range;
+	uint64_t end = start;
 	uint64_t object = 0;
-	uint64_t at = start;
-	unsigned n = 0;
+	struct mt_map_range range;
 
-	if (enter() != HELD)
-		return 0;
-	if (mt_map_next(&table, start, &range) &&
-	    (range.object & OBJECT_SYSV) && range.start - start == range.offset)
+	while (mt_mapping_find(&table, end, &range) &&
+	       (range.object & (OBJECT_ANON | OBJECT_SYSV)) == OBJECT_SYSV &&
+	       range.type == MT_MAP_SHMEM &&
+	       (!object || range.object == object) &&
+	       range.start - range.offset == start) {
 		object = range.object;
-	leave();
-	/* How far it may reach; it is there as long as it is attached. */
-	if (!object ||
-	    mt_syscall3(SYS_shmctl, (int)(uint32_t)object, IPC_STAT, &ds) ||
-	    enter() != HELD)
-		return 0;
-	while (n < PIECES && mt_map_next(&table, at, &range) &&
-	       range.start < start + page_up(ds.shm_segsz)) {
-		at = range.end;
-		if (range.object == object &&
-		    range.start - start == range.offset)
-			lists[n++] =
-				mt_map_detach(&table, range.start, range.end);
+		end = range.end;
 	}
-	leave();
-	return n;
+	return end;
 }
 
 MT_EXPORT int shmdt(const void *addr)
 {
-	uint32_t lists[PIECES];
-	struct bill bill = { 0 };
-	struct bill views = { 0 };
-	int saved = errno;
-	unsigned n = 0;
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct mt_mapping_bill bill = NEW_BILL;
+	struct mt_mapping_taken taken = { .nr_parts = 0, .chain = 0 };
+	uint64_t end;
+	uint64_t mark;
 	int ret;
+	int saved;
 
-	if (!real_shmdt)
-		RESOLVE(shmdt);
-	if (!real_shmdt)
-		return fail(-ENOSYS);
-	if (mt_account_start())
-		n = detach_attachment((uint64_t)(uintptr_t)addr, lists);
-	errno = saved;
-	ret = real_shmdt(addr);
-	saved = errno;
-	if (n && enter() == HELD) {
-		for (unsigned i = 0; i < n; i++) {
-			if (ret) {
-				mt_map_attach(&table, lists[i]);
-				continue;
-			}
-			mt_map_weigh(&table, lists[i], bill_add, &bill);
-			mt_map_free(&table, lists[i], bill_add, &views);
-		}
-		leave();
-		bill_pay(&views);
-		bill_settle(&bill);
+	if (knows_nothing() || !begin(&mark))
+		return real.shmdt(addr);
+	if (mt_maplock_take(HERE)) {
+		end = attachment_end(start);
+		mt_mapping_take(&table, start, end, &bill, &taken);
+		mt_maplock_release();
 	}
+	ret = real.shmdt(addr);
+	if (is_another(mark))
+		return ret;
+	saved = errno;
+	if (ret)
+		put_back(&taken, &bill, HERE);
+	else
+		forget(&taken, HERE);
+	settle(&bill);
 	errno = saved;
 	return ret;
 }
 
-/* Did this fork take the lock?  Not when a handler forks inside the holder. */
-static bool fork_holds;
+/* ---- for the rest of the library ---- */
 
-void mt_mmap_prefork(void)
+int mt_mmap_regroup(void *addr, size_t len, uint32_t group)
 {
-	fork_holds = mt_account_session() && mt_maplock_take(rebuild_table);
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct mt_mapping_bill bill = NEW_BILL;
+	uint64_t mark;
+
+	if (knows_nothing() || !begin(&mark))
+		return 0;
+	if (!mt_maplock_take(HERE))
+		return -EAGAIN;
+	mt_mapping_regroup(&table, start, start + page_up(len), group, &bill);
+	mt_maplock_release();
+	settle(&bill);
+	return 0;
 }
 
-void mt_mmap_postfork_parent(void)
+void mt_mmap_tracked(struct mt_mapping_tracked *ret_tracked)
 {
-	if (fork_holds)
-		mt_maplock_release(do_op);
-}
-
-void mt_mmap_postfork_child(void)
-{
-	mt_maplock_reset();
+	memset(ret_tracked, 0, sizeof(*ret_tracked));
+	if (knows_nothing() || !mt_maplock_take(HERE))
+		return;
+	mt_mapping_tracked(&table, ret_tracked);
+	mt_maplock_release();
 }

@@ -1,18 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mmap.h - the mapping family's life around the start and around forks.
+ * mmap.h - the calls that change the address space: mmap and its family, brk,
+ * System V shared memory.
  */
 #ifndef MT_PRELOAD_MMAP_H
 #define MT_PRELOAD_MMAP_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "core/mapping.h"
 
-/* Find libc's functions. */
+/* Find libc's functions; until then, system calls take their place. */
 void mt_mmap_resolve(void);
 
-void mt_mmap_prefork(void);
-void mt_mmap_postfork_parent(void);
-void mt_mmap_postfork_child(void);
+/*
+ * Around fork.  There is nothing to do: the child finds out by itself that the
+ * table isn't its own, at its first call that matters, as it must after a raw
+ * clone; most children exec before that.
+ */
+static inline void mt_mmap_prefork(void)
+{
+}
+
+static inline void mt_mmap_postfork_parent(void)
+{
+}
+
+static inline void mt_mmap_postfork_child(void)
+{
+}
+
+/* Re-charge what is mapped in [addr, addr + len) to @group.  Return: 0, or
+ * -EAGAIN: the table can't be had now. */
+int mt_mmap_regroup(void *addr, size_t len, uint32_t group);
+
+/* What this process has mapped and isn't charged. */
+void mt_mmap_tracked(struct mt_mapping_tracked *ret_tracked);
 
 #endif
