@@ -10,6 +10,18 @@ PREFIX ?= /usr/local
 Q      := $(if $(filter 1,$(V)),,@)
 say     = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' $(1) $@)
 
+# What is missing is installed (as root), or named in one line, before anything
+# below looks for it; once, not again in every make that this one starts.
+NO_DEPS := clean uninstall format format-check
+ifneq ($(filter-out $(NO_DEPS),$(or $(MAKECMDGOALS),all)),)
+ifeq ($(DEPS_DONE)$(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),)
+ifneq ($(shell CC='$(CC)' tests/deps.sh base >&2 || echo missing),)
+$(error cannot go on without these packages)
+endif
+export DEPS_DONE := 1
+endif
+endif
+
 WARN   := -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
 	  -Wmissing-prototypes $(if $(filter 1,$(WERROR)),-Werror)
 BASE   := -std=gnu17 -D_GNU_SOURCE -I. $(WARN) -fvisibility=hidden \
@@ -29,7 +41,7 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/*.c))
 STRESS  := $(patsubst %.c,$(B)/%,$(wildcard tests/stress/*.c))
 SOURCES := $(wildcard core/*.[ch] preload/*.[ch] tools/*.[ch] tests/*/*.[ch])
 
-all: deps $(B)/memtally $(B)/libmemtally.so
+all: $(B)/memtally $(B)/libmemtally.so
 
 include preload/jemalloc.mk
 
@@ -85,11 +97,11 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o
 	$(call say,LD)
 	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $< -ldl
 
-# What is missing is installed (as root), or named in one line.
+# Done above, for every target.
 deps:
-	@tests/deps.sh base
+	@:
 
-check: deps all layers $(UNIT) $(PROGS)
+check: all layers $(UNIT) $(PROGS)
 	@B=$(B) T='$(T)' tests/check.sh
 
 check-programs: all
@@ -107,11 +119,11 @@ stress: all $(STRESS)
 	@for t in $(STRESS); do echo "$$t"; $$t || exit 1; done
 
 # The preload library cannot carry a sanitizer's runtime, which owns malloc.
-asan: deps
+asan:
 	@CK_FORK=no $(MAKE) --no-print-directory sanitized B=$(B)/asan \
 		SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
 
-tsan: deps
+tsan:
 	@CK_FORK=no $(MAKE) --no-print-directory sanitized B=$(B)/tsan \
 		SAN=-fsanitize=thread
 
@@ -119,7 +131,7 @@ sanitized: $(UNIT) $(B)/memtally
 	@B=$(B) tests/unit.sh
 
 # Any bytes as a segment, for a minute; needs clang.
-fuzz: deps
+fuzz:
 	@tests/deps.sh tidy
 	@mkdir -p $(B)/fuzz/corpus
 	$(call say,FUZZ)
@@ -140,27 +152,40 @@ exports: $(PRELOAD)
 		echo 'local:'; echo '	*;'; echo '};'; } > preload/exports.map
 
 format:
+	@tests/deps.sh format
 	@clang-format -i $(SOURCES)
 
 format-check:
+	@tests/deps.sh format
 	@clang-format --dry-run -Werror $(SOURCES)
 
 tidy:
 	@tests/deps.sh tidy
-	@clang-tidy --quiet $(wildcard core/*.c tools/*.c preload/*.c) -- \
-		-std=gnu17 -D_GNU_SOURCE -I. 2>&1 | { ! grep -A 4 -E 'warning:|error:'; }
+	@printf '%s\n' $(wildcard core/*.c tools/*.c preload/*.c) | \
+		xargs -P "$$(nproc)" -I {} clang-tidy --quiet {} -- \
+		-std=gnu17 -D_GNU_SOURCE -I. 2>/dev/null
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr -I. \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -D__x86_64__=1 \
 		core tools
+
+# For editors.
+compile_commands.json: Makefile
+	@for f in $(filter %.c,$(SOURCES)); do \
+		jq -n --arg d "$$PWD" --arg f "$$f" \
+		--arg c '$(CC) $(BASE) $(SHIM) -c '"$$f" \
+		'{directory: $$d, file: $$f, command: $$c}'; done | jq -s . >$@
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/memtally
 	install -m 755 $(B)/memtally $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(B)/libmemtally.so $(DESTDIR)$(PREFIX)/lib/memtally/
+	install -d $(DESTDIR)$(PREFIX)/share/doc/memtally
+	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/memtally/
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/memtally
-	rm -rf $(DESTDIR)$(PREFIX)/lib/memtally
+	rm -rf $(DESTDIR)$(PREFIX)/lib/memtally \
+		$(DESTDIR)$(PREFIX)/share/doc/memtally
 
 clean:
 	rm -rf $(B)

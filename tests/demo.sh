@@ -28,9 +28,8 @@ wait $watch 2>/dev/null
 
 echo
 echo "the build ended with status $status; the processes that held most:"
-jq -r '.processes[:8][] | "  \(.group)\t\(.peak / 1048576 * 10 | round / 10) MiB"' \
-	"$out/summary.json" | column -t -s "$(printf '\t')" 2>/dev/null ||
-	jq -r '.processes[:8][] | "  \(.group) \(.peak)"' "$out/summary.json"
+jq -r '.processes[:8][] | "\(.group) \(.peak)"' "$out/summary.json" |
+	awk '{ printf "  %-24s %6.1f MiB\n", $1, $2 / 1048576 }'
 jq -r '"\(.processes_total) processes in all; peak of the whole tree \(.groups[0].peak / 1048576 | round) MiB; left over \(.groups[0].current) bytes, drift \(.drift)"' \
 	"$out/summary.json"
 "$B/memtally" gc >/dev/null

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the Debian packages that a kind of target needs: as root by
+# Installs the Debian packages that kinds of targets need: as root by
 # apt-get, otherwise it says the line to run and fails.
-#   deps.sh base|programs|bench|tidy
+#   deps.sh base|programs|bench|tidy|format...
 
 set -u
 missing=
@@ -9,16 +9,24 @@ missing=
 need() { # PACKAGE TEST...: the package is there if the test succeeds
 	package=$1
 	shift
-	"$@" >/dev/null 2>&1 || missing="$missing $package"
+	"$@" >/dev/null 2>&1 && return
+	case "$missing " in
+	*" $package "*) ;;
+	*) missing="$missing $package" ;;
+	esac
 }
 
 has() { command -v "$1"; }
 
 header() { test -e "/usr/include/$1" || ls /usr/include/*/"$1"; }
 
-case $1 in
+for kind; do
+case $kind in
 base)
-	need gcc has "${CC:-gcc}"
+	case ${CC:=gcc} in
+	*clang*) need clang has "${CC%% *}" ;;
+	*) need gcc has "${CC%% *}" ;;
+	esac
 	need libc6-dev header stdio.h
 	need binutils has objcopy
 	need libjemalloc-dev ls /usr/lib/*/libjemalloc_pic.a
@@ -57,7 +65,15 @@ tidy)
 	need cppcheck has cppcheck
 	need shellcheck has shellcheck
 	;;
+format)
+	need clang-format has clang-format
+	;;
+*)
+	echo "deps.sh: $kind: no such kind" >&2
+	exit 1
+	;;
 esac
+done
 
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ]; then

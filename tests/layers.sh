@@ -30,8 +30,12 @@ grep -ln 'memory_order_' core/*.c preload/*.c tools/*.c &&
 shim=$B/libmemtally.so
 diff <(nm -D --defined-only "$shim" | awk '{ print $3 }' | LC_ALL=C sort) \
 	<(tests/exported.sh "$B"/preload/*.o |
-		grep -vxE 'je_.*' | LC_ALL=C sort) >/dev/null ||
+		grep -vxE 'je_.*' | LC_ALL=C sort) >&2 ||
 	fail "exports differ from what is marked MT_EXPORT: make exports"
+diff <(nm -D --defined-only "$shim" | awk '{ print $3 }' | LC_ALL=C sort) \
+	<(sed -n 's/^[[:space:]]*\([A-Za-z0-9_]*\);$/\1/p' preload/exports.map |
+		LC_ALL=C sort) >&2 ||
+	fail "exports differ from preload/exports.map: make exports"
 head -n 1 preload/exports.map | grep -q '^{' ||
 	fail "the version node must have no name"
 nm -D --defined-only "$shim" | grep '@' && fail "a symbol has a version"

@@ -99,7 +99,7 @@ static long mmap_pages(size_t pages, long n)
 
 static long mmap_1(void)
 {
-	return mmap_pages(1, 200000);
+	return mmap_pages(1, 100000);
 }
 
 static long mmap_64(void)
@@ -138,7 +138,7 @@ static void *brief(void *arg)
 
 static long threads(void)
 {
-	for (int i = 0; i < 20000; i++) {
+	for (int i = 0; i < 10000; i++) {
 		pthread_t t[2];
 
 		for (int k = 0; k < 2; k++)
@@ -146,7 +146,7 @@ static long threads(void)
 		for (int k = 0; k < 2; k++)
 			pthread_join(t[k], NULL);
 	}
-	return 40000;
+	return 20000;
 }
 
 /* 20 live buffers of 5 to 25 MiB, replaced at random and written to. */
@@ -154,7 +154,7 @@ static long large(void)
 {
 	char *live[20] = { NULL };
 	uint32_t seed = 5;
-	long n = 600;
+	long n = 300;
 
 	for (long i = 0; i < n; i++) {
 		uint32_t k = pick(&seed, 20);
