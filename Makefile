@@ -104,6 +104,10 @@ deps:
 check: all layers $(UNIT) $(PROGS)
 	@B=$(B) T='$(T)' tests/check.sh
 
+# The heap's tests again with huge pages made by the system; needs root.
+check-huge: all $(PROGS)
+	@B=$(B) tests/huge.sh
+
 check-programs: all
 	@tests/deps.sh programs
 	@B=$(B) T='$(T)' tests/programs/run.sh
@@ -190,7 +194,7 @@ uninstall:
 clean:
 	rm -rf $(B)
 
-.PHONY: all deps check check-programs demo bench stress fuzz asan tsan sanitized \
+.PHONY: all deps check check-huge check-programs demo bench stress fuzz asan tsan sanitized \
 	layers exports format format-check tidy install uninstall clean
 .SECONDARY:
 .DELETE_ON_ERROR:

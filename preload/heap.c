@@ -63,6 +63,55 @@ static int64_t pages_in(size_t len)
 	return (int64_t)(len / mt_page_size());
 }
 
+/* Charge what of a range was not paid for yet, and note it. */
+static bool pay(uint32_t owner, void *addr, size_t len)
+{
+	uint32_t group = group_of(owner);
+	int64_t want = pages_in(len);
+	int64_t paid;
+
+	if (unlikely(mt_slice_huge))
+		want = (int64_t)mt_slice_unpaid(addr, len);
+	if (want && !mt_account_charge(group, MT_HEAP, want))
+		return false;
+	paid = (int64_t)mt_slice_pay(addr, len);
+	/* Another thread paid for the same huge page, or gave parts back. */
+	if (unlikely(paid > want))
+		mt_account_charge_forced(group, MT_HEAP, paid - want);
+	else if (unlikely(paid < want))
+		mt_account_uncharge(group, MT_HEAP, want - paid);
+	return true;
+}
+
+/*
+ * A huge page is paid for as a whole: it will be resident as a whole.  Where
+ * that is refused, small pages have to do.
+ */
+static void pay_chunk(uint32_t owner, void *chunk, size_t len)
+{
+	uint8_t refused = mt_flags & MT_REFUSED;
+
+	if (!chunk || pay(owner, chunk, len))
+		return;
+	mt_slice_keep_small(chunk, len);
+	mt_flags = (uint8_t)((mt_flags & ~MT_REFUSED) | refused);
+}
+
+static bool pay_with_chunks(uint32_t owner, char *addr, size_t len)
+{
+	size_t first_len;
+	size_t last_len;
+	void *first = mt_slice_chunk(addr, &first_len);
+	void *last = mt_slice_chunk(addr + len - 1, &last_len);
+
+	if (!pay(owner, addr, len))
+		return false;
+	pay_chunk(owner, first, first_len);
+	if (last != first)
+		pay_chunk(owner, last, last_len);
+	return true;
+}
+
 static void *hook_alloc(struct je_hooks *hooks MT_UNUSED, void *addr,
 			size_t size, size_t align, bool *zero, bool *commit,
 			unsigned arena)
@@ -85,14 +134,12 @@ static void *hook_alloc(struct je_hooks *hooks MT_UNUSED, void *addr,
 	    !mt_account_charge(group_of(owner), MT_HEAP, pages_in(size)))
 		return NULL;
 	p = mt_slice_take(owner, size, align);
-	if (!p) {
-		if (*commit)
-			mt_account_uncharge(group_of(owner), MT_HEAP,
-					    pages_in(size));
-		return NULL;
-	}
-	if (*commit)
+	if (*commit && p)
 		mt_slice_pay(p, size);
+	else if (*commit)
+		mt_account_uncharge(group_of(owner), MT_HEAP, pages_in(size));
+	if (!p)
+		return NULL;
 	mt_je_note_metadata(false);
 	*zero = true;
 	return p;
@@ -102,11 +149,12 @@ static bool hook_commit(struct je_hooks *hooks MT_UNUSED, void *addr,
 			size_t size MT_UNUSED, size_t offset, size_t len,
 			unsigned arena)
 {
-	if (!mt_account_charge(group_of(owner_of(arena)), MT_HEAP,
-			       pages_in(len)))
-		return true;
-	mt_slice_pay((char *)addr + offset, len);
-	return false;
+	uint32_t owner = owner_of(arena);
+	char *at = (char *)addr + offset;
+
+	if (unlikely(mt_slice_huge))
+		return !pay_with_chunks(owner, at, len);
+	return !pay(owner, at, len);
 }
 
 static bool hook_decommit(struct je_hooks *hooks MT_UNUSED, void *addr,

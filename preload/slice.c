@@ -10,7 +10,9 @@
  */
 #include "preload/slice.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include "core/atomic.h"
@@ -32,9 +34,17 @@ struct run {
 	uintptr_t start;
 	uintptr_t end;
 	_Atomic uintptr_t next; /* first byte not handed out */
-	_Atomic uint64_t
-		*paid; /* a bit for each page, in wipe-on-fork memory */
+	/* A bit for each page, in wipe-on-fork memory; and behind them where
+	 * the part begins of which this process touched nothing yet. */
+	_Atomic uint64_t *paid;
+	_Atomic uintptr_t *untouched;
 };
+
+/*
+ * Where the system makes huge pages by itself, the beginning of each run is
+ * without: most processes are small, and would be made 2 MiB larger.
+ */
+#define HEAD (UINT64_C(4) << 20)
 
 /* Enough for the addresses of a process with less than PLENTY in all. */
 #define NR_LEAVES  2048
@@ -48,6 +58,7 @@ struct leaf {
 };
 
 uint16_t mt_slice_owners[MT_GRANULES];
+bool mt_slice_huge;
 
 static _Atomic uint16_t index_of[MT_GRANULES]; /* of its run or leaf; + 1 */
 static struct run runs[NR_RUNS];
@@ -153,6 +164,29 @@ static void *notes(size_t bytes)
 	return p;
 }
 
+/* Is the system set to make huge pages of whatever is large enough? */
+static void look_for_huge(void)
+{
+	static _Atomic uint32_t done;
+	char text[64];
+	ssize_t n = 0;
+	int fd;
+
+	if (load_acquire(&done))
+		return;
+	fd = mt_sys_open("/sys/kernel/mm/transparent_hugepage/enabled",
+			 O_RDONLY | O_CLOEXEC, 0);
+	if (fd >= 0) {
+		n = mt_sys_read(fd, text, sizeof(text));
+		mt_sys_close(fd);
+	}
+	/* "[always] madvise never"; and not forbidden for this process. */
+	if (n > 0 && text[0] == '[' &&
+	    mt_syscall6(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0, 0) == 0)
+		mt_slice_huge = true;
+	store_release(&done, 1);
+}
+
 /* A new run with room for @size bytes; its index + 1, or 0. */
 static uint32_t make_run(uint32_t owner, size_t size, size_t align)
 {
@@ -172,12 +206,21 @@ static uint32_t make_run(uint32_t owner, size_t size, size_t align)
 		return 0;
 	run->end = run->start + room;
 	pages = room >> page_shift();
+	look_for_huge();
+	if (mt_slice_huge)
+		mt_sys_madvise((void *)run->start,
+			       owner == MT_OWNER_INTERNAL ? room : HEAD,
+			       MADV_NOHUGEPAGE);
 	if (owner != MT_OWNER_INTERNAL) {
-		run->paid = notes(round_up(pages / 8, mt_page_size()));
+		run->paid = notes(round_up(pages / 8 + sizeof(uintptr_t),
+					   mt_page_size()));
 		if (!run->paid) {
 			mt_sys_munmap((void *)run->start, room);
 			return 0;
 		}
+		run->untouched = (_Atomic uintptr_t *)(run->paid + pages / 64);
+		if (mt_slice_huge)
+			store_relaxed(run->untouched, run->start + HEAD);
 	}
 	store_relaxed(&run->next, run->start);
 	for (uintptr_t at = run->start; at < run->end; at += MT_GRANULE)
@@ -195,6 +238,10 @@ static uintptr_t take_from(struct run *run, size_t size, size_t align)
 		if (at < next || at > run->end || run->end - at < size)
 			return 0;
 	} while (!cas_weak_seq_cst(&run->next, &next, at + size));
+	/* In a forked child: from here on it is the first. */
+	if (unlikely(mt_slice_huge) && run->untouched &&
+	    !load_relaxed(run->untouched))
+		store_relaxed(run->untouched, round_up(at, HUGE_PAGE));
 	return at;
 }
 
@@ -376,16 +423,55 @@ static struct bits next_paid(uintptr_t *at, uintptr_t end)
 	return next_bits(words, start, MT_MIN(end, start + MT_GRANULE), at);
 }
 
-void mt_slice_pay(void *addr, size_t len)
+size_t mt_slice_pay(void *addr, size_t len)
 {
 	uintptr_t at = (uintptr_t)addr;
 	uintptr_t end = at + len;
+	size_t count = 0;
+
+	while (at < end) {
+		struct bits bits = next_paid(&at, end);
+		uint64_t old = fetch_or_seq_cst(bits.word, bits.mask);
+
+		count += (size_t)__builtin_popcountl(~old & bits.mask);
+	}
+	return count;
+}
+
+size_t mt_slice_unpaid(void *addr, size_t len)
+{
+	uintptr_t at = (uintptr_t)addr;
+	uintptr_t end = at + len;
+	size_t count = 0;
 
 	while (at < end) {
 		struct bits bits = next_paid(&at, end);
 
-		fetch_or_seq_cst(bits.word, bits.mask);
+		count += (size_t)__builtin_popcountl(~load_relaxed(bits.word) &
+						     bits.mask);
 	}
+	return count;
+}
+
+void *mt_slice_chunk(void *addr, size_t *len)
+{
+	uintptr_t at = (uintptr_t)addr & ~(HUGE_PAGE - 1);
+	uintptr_t granule = at >> MT_GRANULE_SHIFT;
+	struct run *run = &runs[load_relaxed(&index_of[granule]) - 1u];
+
+	if (owner_of_granule(granule) == MT_OWNER_MIXED ||
+	    !load_relaxed(run->untouched) || at < load_relaxed(run->untouched))
+		return NULL;
+	*len = HUGE_PAGE;
+	return mt_slice_unpaid((void *)at, HUGE_PAGE) << page_shift() ==
+			       HUGE_PAGE
+		       ? (void *)at
+		       : NULL;
+}
+
+void mt_slice_keep_small(void *addr, size_t len)
+{
+	mt_sys_madvise(addr, len, MADV_NOHUGEPAGE);
 }
 
 size_t mt_slice_unpay(void *addr, size_t len)

@@ -81,15 +81,37 @@ void *mt_slice_take(uint32_t owner, size_t size, size_t align);
 /* Unmap what was taken, or any part of it; under a limit only. */
 bool mt_slice_drop(void *addr, size_t len);
 
+/* Does the system make huge pages by itself (THP "always")?  Known from the
+ * first mt_slice_take() on. */
+extern bool mt_slice_huge;
+
 /**
  * mt_slice_pay - note that this process paid for a range of pages
  *
  * The notes are wiped in a forked child: what its parent paid is not the
  * child's to give back.
+ *
+ * Return: how many of them it had not paid for before.
  */
-void mt_slice_pay(void *addr, size_t len);
+size_t mt_slice_pay(void *addr, size_t len);
+
+/* How many pages of a range would mt_slice_pay() note? */
+size_t mt_slice_unpaid(void *addr, size_t len);
 
 /* Take the notes back.  Return: how many of the pages were paid for. */
 size_t mt_slice_unpay(void *addr, size_t len);
+
+/**
+ * mt_slice_chunk - the huge page that a touch of @addr would make
+ * @len: its length
+ *
+ * NULL when it makes none: something in it was paid for already (then it was
+ * paid for as a whole, or there is a table of small pages), or it may be
+ * inherited.
+ */
+void *mt_slice_chunk(void *addr, size_t *len);
+
+/* Make no huge page of a chunk. */
+void mt_slice_keep_small(void *addr, size_t len);
 
 #endif

@@ -7,6 +7,7 @@
 #define MT_TESTS_COUNT_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,22 @@ static inline void expect_clean_exit(pid_t pid)
 	must(waitpid(pid, &status, 0) == pid);
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		fail("child ended with status %x", status);
+}
+
+/*
+ * Pages that may be left when everything was freed: where the system makes
+ * huge pages by itself, what one brought in beside the blocks stays, in four
+ * of them at most in each test here.
+ */
+static inline long left_over(void)
+{
+	int fd = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+	char first = 0;
+
+	/* "[always] madvise never" */
+	must(fd < 0 || read(fd, &first, 1) == 1);
+	close(fd);
+	return 64 + (first == '[' ? 2048 : 0);
 }
 
 #endif

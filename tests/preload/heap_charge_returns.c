@@ -11,7 +11,7 @@ static char *blocks[N];
 
 static void expect_about(long pages, long want)
 {
-	if (pages < want || pages > want + want / 8 + 64)
+	if (pages < want || pages > want + want / 8 + left_over())
 		fail("%ld pages for blocks of %ld in all", pages, want);
 }
 
@@ -35,7 +35,7 @@ int main(void)
 	for (int i = 0; i < N; i++)
 		free(blocks[i]);
 	must(malloc_trim(0) == 1);
-	if (heap() - base > 64)
+	if (heap() - base > left_over())
 		fail("%ld pages left of 1 KiB blocks", heap() - base);
 
 	for (int i = 0; i < 20; i++)
@@ -44,7 +44,7 @@ int main(void)
 	for (int i = 0; i < 20; i++)
 		free(blocks[i]);
 	malloc_trim(0);
-	if (heap() - base > 64)
+	if (heap() - base > left_over())
 		fail("%ld pages left of 2 MiB blocks", heap() - base);
 	/* Nothing left to give. */
 	must(malloc_trim(0) == 0);
