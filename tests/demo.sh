@@ -16,7 +16,7 @@ echo "\$ memtally stat -w 1 $name"
 sleep 0.5
 "$B/memtally" stat -w 1 "$name" 2>/dev/null &
 watch=$!
-sleep 4
+sleep 2
 echo
 echo "\$ memtally stat $name            (who holds it, at this moment)"
 "$B/memtally" stat "$name"
