@@ -8,6 +8,11 @@
  * means that none was inside.  Consuming from a stock and giving back to it
  * change no sum, and need not be quiet.
  *
+ * Where threads never rest at the same time by themselves, the gate is closed:
+ * whoever is about to begin waits, until it opens or for a millisecond.  A
+ * thread that is stopped inside an operation keeps us from it all the same;
+ * then the drift stays, and is taken back when that one has gone on or died.
+ *
  * The correction is a subtraction, not a store: an operation that begins
  * between the look and the correction loses nothing.
  */
@@ -18,9 +23,10 @@
 
 #include "core/atomic.h"
 #include "core/counter.h"
+#include "core/process.h"
 #include "core/sys.h"
 
-#define ATTEMPTS 64
+#define ATTEMPTS 16
 
 struct quiet {
 	uint64_t moves; /* of everything that only grows */
@@ -99,6 +105,29 @@ static uint32_t nr_groups(struct mt_session *session)
 	return MT_MIN(mt_table_high(session, MT_GROUPS), 4096u);
 }
 
+/* The published claims of the children, against the parents' sums. */
+static void measure_claims(struct mt_session *session,
+			   struct mt_audit_scratch *scratch, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct mt_group *group = &session->groups[i];
+
+		scratch->min_usage[i] =
+			load_relaxed(&group->children_min_usage);
+		scratch->low_usage[i] =
+			load_relaxed(&group->children_low_usage);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct mt_group *group = &session->groups[i];
+		uint32_t parent = load_relaxed(&group->parent);
+
+		if (parent >= n)
+			continue;
+		scratch->min_usage[parent] -= load_relaxed(&group->min_usage);
+		scratch->low_usage[parent] -= load_relaxed(&group->low_usage);
+	}
+}
+
 static void measure(struct mt_session *session,
 		    struct mt_audit_scratch *scratch, uint32_t n)
 {
@@ -107,38 +136,10 @@ static void measure(struct mt_session *session,
 	for (uint32_t i = 0; i < n; i++)
 		scratch->words[i] = load_seq_cst(&session->groups[i].usage) -
 				    scratch->words[i];
+	measure_claims(session, scratch, n);
 }
 
-/* The published claims of the children, against the parents' sums. */
-static void correct_claims(struct mt_session *session,
-			   struct mt_audit_scratch *scratch, uint32_t n)
-{
-	memset(scratch->min_usage, 0, n * sizeof(scratch->min_usage[0]));
-	memset(scratch->low_usage, 0, n * sizeof(scratch->low_usage[0]));
-	for (uint32_t i = 0; i < n; i++) {
-		struct mt_group *group = &session->groups[i];
-		uint32_t parent = load_relaxed(&group->parent);
-
-		if (parent >= n)
-			continue;
-		scratch->min_usage[parent] += load_relaxed(&group->min_usage);
-		scratch->low_usage[parent] += load_relaxed(&group->low_usage);
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		struct mt_group *group = &session->groups[i];
-		int64_t min = load_relaxed(&group->children_min_usage) -
-			      scratch->min_usage[i];
-		int64_t low = load_relaxed(&group->children_low_usage) -
-			      scratch->low_usage[i];
-
-		if (min)
-			fetch_add_relaxed(&group->children_min_usage, -min);
-		if (low)
-			fetch_add_relaxed(&group->children_low_usage, -low);
-	}
-}
-
-/* @scratch->words holds each group's drift: subtract it. */
+/* @scratch holds by how much each number is too high: subtract it. */
 static int64_t correct(struct mt_session *session,
 		       struct mt_audit_scratch *scratch, uint32_t n)
 {
@@ -146,6 +147,12 @@ static int64_t correct(struct mt_session *session,
 		struct mt_group *group = &session->groups[i];
 		int64_t drift = scratch->words[i];
 
+		if (scratch->min_usage[i])
+			fetch_add_relaxed(&group->children_min_usage,
+					  -scratch->min_usage[i]);
+		if (scratch->low_usage[i])
+			fetch_add_relaxed(&group->children_low_usage,
+					  -scratch->low_usage[i]);
 		if (!drift)
 			continue;
 		fetch_add_seq_cst(&group->usage, -drift);
@@ -156,24 +163,45 @@ static int64_t correct(struct mt_session *session,
 	return n ? scratch->words[MT_ROOT] : 0;
 }
 
+/* May the audit be taken from this one?  Only from the dead. */
+static bool auditor_is_dead(struct mt_session *session, uint64_t auditor)
+{
+	uint64_t since = load_seq_cst(&session->header->audit_ns);
+
+	return since && (uint32_t)auditor == (uint32_t)mt_process_pid_ns() &&
+	       mt_process_pid_life((uint32_t)(auditor >> 32), since) == MT_DEAD;
+}
+
 static bool take_auditor(struct mt_session *session)
 {
 	struct mt_header *header = session->header;
-	uint64_t me = (uint64_t)mt_sys_getpid() << 32 |
-		      (uint64_t)(uint32_t)mt_sys_gettid();
+	uint64_t me =
+		(uint64_t)mt_sys_getpid() << 32 | (uint32_t)mt_process_pid_ns();
 	uint64_t held = 0;
 
-	while (!cas_seq_cst(&header->auditor, &held, me)) {
-		if (held && mt_sys_kill((int)(held >> 32), 0) != -ESRCH)
+	if (!cas_seq_cst(&header->auditor, &held, me)) {
+		if (!auditor_is_dead(session, held))
+			return false;
+		/* So that nobody judges us by when the dead one began. */
+		store_seq_cst(&header->audit_ns, 0);
+		if (!cas_seq_cst(&header->auditor, &held, me))
 			return false;
 	}
+	store_seq_cst(&header->audit_ns, mt_sys_clock_ns(CLOCK_BOOTTIME));
 	return true;
+}
+
+static void leave_auditor(struct mt_session *session)
+{
+	store_seq_cst(&session->header->audit_ns, 0);
+	store_seq_cst(&session->header->auditor, 0);
 }
 
 static bool try_once(struct mt_session *session,
 		     struct mt_audit_scratch *scratch, int64_t *ret_pages)
 {
 	uint32_t n = nr_groups(session);
+	uint64_t doubts = load_seq_cst(&session->header->doubts);
 	struct quiet before = look(session);
 	struct quiet after;
 
@@ -184,8 +212,30 @@ static bool try_once(struct mt_session *session,
 	if (!after.rest || after.moves != before.moves)
 		return false;
 	*ret_pages = correct(session, scratch, n);
-	correct_claims(session, scratch, n);
+	store_seq_cst(&session->header->settled, doubts);
 	return true;
+}
+
+/* Nobody comes to rest by himself: let nobody begin, for a millisecond. */
+static bool try_gated(struct mt_session *session,
+		      struct mt_audit_scratch *scratch, int64_t *ret_pages)
+{
+	uint64_t deadline = mt_sys_clock_ns(CLOCK_MONOTONIC) + MT_GATE_NS;
+	bool done;
+
+	store_seq_cst(&session->header->gate, deadline);
+	do {
+		mt_sys_yield();
+		done = try_once(session, scratch, ret_pages);
+	} while (!done && mt_sys_clock_ns(CLOCK_MONOTONIC) < deadline);
+	store_seq_cst(&session->header->gate, 0);
+	return done;
+}
+
+bool mt_audit_is_due(const struct mt_session *session)
+{
+	return load_relaxed(&session->header->doubts) !=
+	       load_relaxed(&session->header->settled);
 }
 
 enum mt_audit_result mt_audit(struct mt_session *session,
@@ -201,10 +251,12 @@ enum mt_audit_result mt_audit(struct mt_session *session,
 	for (int i = 0; i < ATTEMPTS && !done; i++)
 		done = try_once(session, scratch, ret_pages);
 	if (!done)
+		done = try_gated(session, scratch, ret_pages);
+	if (!done)
 		fetch_add_relaxed(&header->repair_pending, 1);
 	else if (*ret_pages > 0)
 		fetch_add_relaxed(&header->repairs, (uint64_t)*ret_pages);
-	store_seq_cst(&header->auditor, 0);
+	leave_auditor(session);
 	return done ? MT_AUDIT_DONE : MT_AUDIT_BUSY;
 }
 

@@ -122,12 +122,16 @@ struct mt_header {
 	_Atomic uint64_t fallbacks; /* charges that went to an ancestor or a
 					 shared word for want of a slot */
 
-	_Alignas(MT_CACHELINE) _Atomic uint64_t auditor; /* see process.h */
+	/* Who audits: its pid in bits 32-63, and of its pid namespace's inode
+	 * the low half; 0: nobody. */
+	_Alignas(MT_CACHELINE) _Atomic uint64_t auditor;
 	_Atomic uint64_t gate; /* deadline, CLOCK_MONOTONIC ns; 0: open */
 	_Atomic uint64_t repair_pending; /* audits that found no quiet moment */
 	_Atomic uint64_t ended_seq;      /* next number in the ended table */
 	_Atomic uint64_t record_seq;     /* next number in the record table */
-	uint64_t reserved[3];
+	_Atomic uint64_t audit_ns; /* CLOCK_BOOTTIME when the auditor began */
+	_Atomic uint64_t doubts;   /* operations found cut short, ever */
+	_Atomic uint64_t settled;  /* of them, those that an audit has seen */
 
 	_Alignas(MT_CACHELINE) struct mt_table tables[MT_NR_TABLES];
 };

@@ -26,19 +26,24 @@ static uint64_t state_word(uint64_t state, uint64_t generation, uint32_t pid)
 	return state | (generation & 0xffffff) << 8 | (uint64_t)pid << 32;
 }
 
-void mt_process_facts(struct mt_process_facts *facts)
+uint64_t mt_process_pid_ns(void)
 {
 	struct stat st;
 
+	if (mt_syscall4(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0))
+		return 0;
+	return st.st_ino;
+}
+
+void mt_process_facts(struct mt_process_facts *facts)
+{
 	memset(facts, 0, sizeof(*facts));
 	facts->pid = (uint32_t)mt_sys_getpid();
 	facts->parent_pid = (uint32_t)mt_syscall0(SYS_getppid);
 	facts->now_ns = mt_sys_clock_ns(CLOCK_BOOTTIME);
 	mt_syscall2(SYS_prctl, PR_GET_NAME, facts->comm);
 	facts->comm[sizeof(facts->comm) - 1] = '\0';
-	if (mt_syscall4(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st,
-			0) == 0)
-		facts->pid_ns = st.st_ino;
+	facts->pid_ns = mt_process_pid_ns();
 }
 
 /* Give back what an operation cut short had, or had yet to take. */
@@ -79,6 +84,7 @@ static void take_threads(struct mt_session *session, uint32_t process)
 			continue;
 		seq = load_acquire(&thread->seq);
 		if (seq & 1) {
+			fetch_add_relaxed(&session->header->doubts, 1);
 			repair_op(session, thread);
 			cas_seq_cst(&thread->seq, &seq, seq + 1);
 		}
@@ -212,6 +218,8 @@ static int64_t empty_ledger(struct mt_session *session, uint32_t index)
 	struct mt_process *process = &session->processes[index];
 	int64_t total;
 
+	if (load_relaxed(&process->slotless) >> 32)
+		fetch_add_relaxed(&session->header->doubts, 1);
 	take_threads(session, index);
 	for (int k = 0; k < MT_NR_KINDS; k++)
 		settle_word(session, index, MT_ROOT, &process->word[k]);
@@ -421,7 +429,8 @@ int mt_process_join(struct mt_session *session,
 	}
 	/* Only now, so that whoever waits for joins finds the slot. */
 	if (!ret && load_seq_cst(&session->header->supervisor))
-		mt_syscall3(SYS_futex, &session->header->joins, FUTEX_WAKE, 1);
+		mt_syscall3(SYS_futex, &session->header->joins, FUTEX_WAKE,
+			    INT32_MAX);
 	return ret;
 }
 
@@ -553,12 +562,33 @@ static bool read_stat(uint32_t pid, struct stat_fields *ret)
 	return len > 0 && parse_stat(text, (size_t)len, ret);
 }
 
+enum mt_life mt_process_pid_life(uint32_t pid, uint64_t since_ns)
+{
+	struct stat_fields fields = { 0 };
+
+	if (mt_sys_kill((int)pid, 0) == -ESRCH)
+		return MT_DEAD;
+	if (!read_stat(pid, &fields))
+		return mt_sys_kill((int)pid, 0) == -ESRCH ? MT_DEAD
+							  : MT_CANNOT_TELL;
+	if ((fields.state == 'Z' || fields.state == 'X') &&
+	    fields.nr_threads <= 1)
+		return MT_DEAD;
+	/*
+	 * It was there at that moment, so it started before; whoever has its
+	 * pid now and started later is another.  (Within the same tick we err
+	 * towards alive.)
+	 */
+	if (since_ns && fields.start_ticks * TICK_NS > since_ns)
+		return MT_DEAD;
+	return MT_ALIVE;
+}
+
 enum mt_life mt_process_life(struct mt_session *session, uint32_t index,
 			     uint64_t pid_ns, uint64_t *ret_state)
 {
 	struct mt_process *process = &session->processes[index];
 	uint64_t state = load_acquire(&process->state);
-	struct stat_fields fields = { 0 };
 	uint64_t joined = load_relaxed(&process->joined_ns);
 
 	*ret_state = state;
@@ -569,23 +599,9 @@ enum mt_life mt_process_life(struct mt_session *session, uint32_t index,
 	if (STATE(state) == MT_PROC_LIVE &&
 	    load_relaxed(&process->pid_ns) != pid_ns)
 		return MT_CANNOT_TELL;
-	if (mt_sys_kill((int)PID(state), 0) == -ESRCH)
-		return MT_DEAD;
-	if (!read_stat(PID(state), &fields))
-		return mt_sys_kill((int)PID(state), 0) == -ESRCH
-			       ? MT_DEAD
-			       : MT_CANNOT_TELL;
-	if ((fields.state == 'Z' || fields.state == 'X') &&
-	    fields.nr_threads <= 1)
-		return MT_DEAD;
-	/*
-	 * It joined after it started; whoever has its pid now and started
-	 * later is another.  (Within the same tick we err towards alive.)
-	 */
-	if (STATE(state) == MT_PROC_LIVE &&
-	    fields.start_ticks * TICK_NS > joined)
-		return MT_DEAD;
-	return MT_ALIVE;
+	/* It joined after it started. */
+	return mt_process_pid_life(PID(state),
+				   STATE(state) == MT_PROC_LIVE ? joined : 0);
 }
 
 bool mt_process_reap(struct mt_session *session, uint32_t index, uint64_t seen,
@@ -604,6 +620,9 @@ bool mt_process_reap(struct mt_session *session, uint32_t index, uint64_t seen,
 			     (uint32_t)mt_sys_getpid());
 	if (seen == reaping || !cas_seq_cst(&process->state, &seen, reaping))
 		return false;
+	/* What its last reaper had in hand when it died. */
+	if (STATE(seen) == MT_PROC_REAPING)
+		fetch_add_relaxed(&session->header->doubts, 1);
 	left = empty_ledger(session, index);
 	remove_map_file(session, index, (uint32_t)GENERATION(reaping));
 	if (STATE(seen) == MT_PROC_LIVE)

@@ -15,6 +15,8 @@
 
 #include "core/task.h"
 
+enum mt_life { MT_ALIVE, MT_DEAD, MT_CANNOT_TELL };
+
 /* The facts a process joins with. */
 struct mt_process_facts {
 	uint32_t pid;    /* in its own namespace */
@@ -51,11 +53,19 @@ int mt_process_join(struct mt_session *session,
 uint32_t mt_process_make_home(struct mt_session *session, uint32_t process,
 			      const char *path);
 
+/* Inode of this process's pid namespace; 0: unknown. */
+uint64_t mt_process_pid_ns(void);
+
+/**
+ * mt_process_pid_life - is a process there that had this pid at a moment?
+ * @pid: in the caller's own namespace
+ * @since_ns: that moment, CLOCK_BOOTTIME; 0: not known, any such pid will do
+ */
+enum mt_life mt_process_pid_life(uint32_t pid, uint64_t since_ns);
+
 /* The slot in which @pid of namespace @pid_ns lives, or MT_NONE. */
 uint32_t mt_process_find(struct mt_session *session, uint32_t pid,
 			 uint64_t pid_ns);
-
-enum mt_life { MT_ALIVE, MT_DEAD, MT_CANNOT_TELL };
 
 /**
  * mt_process_life - is the process in this slot there?

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/atomic.h"
+#include "core/audit.h"
 #include "core/counter.h"
 #include "core/group.h"
 #include "core/sys.h"
@@ -29,12 +30,36 @@ static struct mt_process *process_of(struct mt_session *session,
 	return &session->processes[task->process - 1];
 }
 
+/*
+ * An audit wants a quiet moment: it is closed for a millisecond at most, and
+ * whatever anybody wrote there, nobody waits longer.
+ */
+static MT_COLD void wait_for_gate(struct mt_session *session)
+{
+	uint64_t limit = mt_sys_clock_ns(CLOCK_MONOTONIC) + MT_GATE_NS;
+
+	for (;;) {
+		uint64_t until = load_relaxed(&session->header->gate);
+		uint64_t now = mt_sys_clock_ns(CLOCK_MONOTONIC);
+
+		/* Left closed by one that died: open it for everybody. */
+		if (until && now >= until)
+			cas_seq_cst(&session->header->gate, &until, 0);
+		if (now >= MT_MIN(until, limit))
+			return;
+		mt_sys_yield();
+	}
+}
+
 static struct op op_begin(struct mt_session *session, struct mt_task *task)
 {
 	struct op op = { NULL, process_of(session, task) };
 	struct mt_thread *thread;
 	uint64_t seq;
 
+	/* Not a handler inside an operation: its own thread is not at rest. */
+	if (unlikely(load_relaxed(&session->header->gate)) && !task->depth)
+		wait_for_gate(session);
 	if (!task->thread || task->depth) {
 		fetch_add_seq_cst(&op.process->slotless, SLOTLESS_ENTER);
 		return op;
@@ -44,6 +69,8 @@ static struct op op_begin(struct mt_session *session, struct mt_task *task)
 	thread = &session->threads[task->thread - 1];
 	seq = load_relaxed(&thread->seq);
 	/* Odd already: a vfork child was killed inside. */
+	if (unlikely(seq & 1))
+		fetch_add_relaxed(&session->header->doubts, 1);
 	store_seq_cst(&thread->seq, (seq | 1) + ((seq & 1) ? 2 : 0));
 	op.thread = thread;
 	return op;

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "core/atomic.h"
+#include "core/audit.h"
 #include "core/counter.h"
 #include "core/group.h"
 #include "core/process.h"
@@ -306,8 +307,10 @@ void mt_account_metadata(int64_t pages)
 
 bool mt_account_round(unsigned round)
 {
+	static struct mt_audit_scratch scratch;
 	uint32_t refuser = mt_refuser;
 	int saved = errno;
+	int64_t repaired;
 	int64_t before;
 	bool better;
 
@@ -321,6 +324,9 @@ bool mt_account_round(unsigned round)
 		&session,
 		load_relaxed(&session.processes[self->process].pid_ns),
 		UINT32_MAX);
+	/* What the dead left of an operation must not keep the living out. */
+	if (mt_audit_is_due(&session))
+		mt_audit(&session, &scratch, &repaired);
 	mt_heap_purge(MT_NONE);
 	mt_drain(&session, my_task(), refuser);
 	better = load_seq_cst(&session.groups[refuser].usage) < before;

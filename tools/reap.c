@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/atomic.h"
+#include "core/audit.h"
 #include "core/process.h"
 
 /* Slots whose processes core can't judge: index and state word. */
@@ -57,15 +58,19 @@ static bool nobody_has(const char *path)
 
 void reap_path(const char *path)
 {
+	static struct mt_audit_scratch scratch;
 	static struct foreign list[4096];
 	struct mt_process_facts facts;
 	struct mt_session session;
+	int64_t repaired;
 	uint32_t n;
 
 	if (mt_segment_attach(&session, path))
 		return;
 	mt_process_facts(&facts);
 	mt_process_reap_dead(&session, facts.pid_ns, UINT32_MAX);
+	if (mt_audit_is_due(&session))
+		mt_audit(&session, &scratch, &repaired);
 	n = list_foreign(&session, facts.pid_ns, list, MT_ARRAY_SIZE(list));
 	mt_segment_detach(&session);
 	if (!n || !nobody_has(path) || mt_segment_attach(&session, path))
@@ -74,5 +79,7 @@ void reap_path(const char *path)
 	for (uint32_t i = 0; i < n; i++)
 		mt_process_reap(&session, list[i].slot, list[i].state,
 				MT_ENDED_EXITED);
+	if (mt_audit_is_due(&session))
+		mt_audit(&session, &scratch, &repaired);
 	mt_segment_detach(&session);
 }

@@ -19,9 +19,11 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/atomic.h"
+#include "core/audit.h"
 #include "core/process.h"
 
 /* Should an event be missed, the table is looked over this often. */
@@ -199,6 +201,22 @@ static void start_waker(struct watch *watch)
 		pthread_detach(thread);
 }
 
+/* What the dead left of an operation goes; not without end where somebody is
+ * stopped inside one. */
+static void repair(struct mt_session *session)
+{
+	static struct mt_audit_scratch scratch;
+	static time_t last;
+	struct timespec now;
+	int64_t pages;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (!mt_audit_is_due(session) || now.tv_sec == last)
+		return;
+	last = now.tv_sec;
+	mt_audit(session, &scratch, &pages);
+}
+
 int supervise(struct mt_session *session, pid_t child)
 {
 	struct watch watch = { .session = session, .child = child };
@@ -233,6 +251,7 @@ int supervise(struct mt_session *session, pid_t child)
 			/* It stays readable: it would wake us for ever. */
 			drop(&watch, i);
 		}
+		repair(session);
 	}
 	/* The command has been waited for: its own slot first. */
 	for (uint32_t i = 0; i < watch.nr_slots; i++) {
