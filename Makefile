@@ -101,7 +101,7 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o
 deps:
 	@:
 
-check: all layers $(UNIT) $(PROGS)
+check: all layers $(UNIT) $(PROGS) $(B)/tests/stress/kill_storm
 	@B=$(B) T='$(T)' tests/check.sh
 
 # The heap's tests again with huge pages made by the system; needs root.

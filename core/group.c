@@ -156,6 +156,67 @@ static void fill(struct mt_group *group, uint32_t parent, const char *name,
 		store_byte_relaxed(&group->name[i], i < len ? name[i] : '\0');
 }
 
+bool mt_group_matches(const char *path, const char *pattern)
+{
+	const char *star = NULL;  /* the last one met in @pattern */
+	const char *after = NULL; /* where in @path it may end */
+
+	while (*path) {
+		if (*pattern == '*') {
+			star = pattern++;
+			after = path;
+		} else if (*pattern == *path ||
+			   (*pattern == '?' && *path != '/')) {
+			pattern++;
+			path++;
+		} else if (star && *after != '/') {
+			/* The star takes one byte more. */
+			pattern = star + 1;
+			path = ++after;
+		} else {
+			return false;
+		}
+	}
+	while (*pattern == '*')
+		pattern++;
+	return !*pattern;
+}
+
+static void obey(struct mt_session *session, uint32_t index,
+		 const struct mt_rule *rule)
+{
+	struct mt_group *group = &session->groups[index];
+
+	if (rule->min != MT_RULE_UNSET)
+		mt_counter_set_min(session, index, rule->min);
+	if (rule->low != MT_RULE_UNSET)
+		mt_counter_set_low(session, index, rule->low);
+	if (rule->high != MT_RULE_UNSET)
+		store_seq_cst(&group->high, rule->high);
+	if (rule->max != MT_RULE_UNSET)
+		mt_counter_force_max(session, index, rule->max);
+}
+
+/* What the session's rules say of a group that is being made: whom it is
+ * below is known, and its name.  Return: how many rules there were. */
+static uint32_t obey_rules(struct mt_session *session, uint32_t index)
+{
+	uint32_t high = mt_table_high(session, MT_RULES);
+	char path[MT_DEPTH_MAX * MT_NAME_MAX];
+
+	if (likely(!high))
+		return 0;
+	mt_group_path(session, index, path, sizeof(path));
+	for (uint32_t i = 0; i < high; i++) {
+		const struct mt_rule *rule = &session->rules[i];
+
+		if (load_acquire(&rule->state) == MT_RULE_LIVE &&
+		    mt_group_matches(path, rule->pattern))
+			obey(session, index, rule);
+	}
+	return high;
+}
+
 static bool release(struct mt_session *session, uint32_t index, uint64_t ident)
 {
 	struct mt_table *table = &session->header->tables[MT_GROUPS];
@@ -270,6 +331,49 @@ static uint32_t look_up(struct mt_session *session, const struct key *key)
 	}
 }
 
+int mt_group_add_rule(struct mt_session *session, const char *pattern,
+		      const struct mt_rule_limits *limits)
+{
+	uint32_t capacity = session->header->tables[MT_RULES].capacity;
+	size_t len = strnlen(pattern, sizeof(session->rules->pattern));
+	struct mt_rule *rule = NULL;
+	uint32_t index;
+
+	if (pattern[0] != '/' || len == sizeof(session->rules->pattern))
+		return -EINVAL;
+	for (index = 0; index < capacity; index++) {
+		uint32_t free = MT_RULE_FREE;
+
+		if (!mt_segment_back(session, MT_RULES, index))
+			return -ENOSPC;
+		rule = &session->rules[index];
+		if (cas_seq_cst(&rule->state, &free, MT_RULE_CLAIMED))
+			break;
+	}
+	if (index == capacity)
+		return -ENOSPC;
+	rule->min = limits->min;
+	rule->low = limits->low;
+	rule->high = limits->high;
+	rule->max = limits->max;
+	memcpy(rule->pattern, pattern, len + 1);
+	store_seq_cst(&rule->state, MT_RULE_LIVE);
+	mt_segment_raise_high(session, MT_RULES, index);
+	/* Whoever makes a group from now on sees the rule; those that are
+	 * there, and those about to be, we see. */
+	for (uint32_t i = 0; i < mt_table_high(session, MT_GROUPS); i++) {
+		char path[MT_DEPTH_MAX * MT_NAME_MAX];
+
+		if (STATE(load_seq_cst(&session->groups[i].ident)) <
+		    MT_GROUP_CANDIDATE)
+			continue;
+		mt_group_path(session, i, path, sizeof(path));
+		if (mt_group_matches(path, pattern))
+			obey(session, i, rule);
+	}
+	return 0;
+}
+
 /* Returns the ident of the new candidate @ret_index, or 0. */
 static uint64_t make_candidate(struct mt_session *session,
 			       const struct key *key, uint32_t flags,
@@ -280,18 +384,25 @@ static uint64_t make_candidate(struct mt_session *session,
 		struct mt_group *group;
 		uint64_t claimed;
 		uint64_t ident;
+		uint32_t rules;
 
 		if (index == MT_NONE)
 			return 0;
 		group = &session->groups[index];
 		claimed = load_relaxed(&group->ident);
 		fill(group, key->parent, key->name, key->len, flags);
+		rules = obey_rules(session, index);
 		ident = make_ident(MT_GROUP_CANDIDATE, GENERATION(claimed),
 				   key->hash);
 		*ret_index = index;
 		/* Fails when a sweep took us for dead. */
-		if (cas_seq_cst(&group->ident, &claimed, ident))
-			return ident;
+		if (!cas_seq_cst(&group->ident, &claimed, ident))
+			continue;
+		/* Pairs with mt_group_add_rule(), which did not see us if we
+		 * did not see its rule. */
+		if (unlikely(mt_table_high(session, MT_RULES) != rules))
+			obey_rules(session, index);
+		return ident;
 	}
 }
 

@@ -77,6 +77,33 @@ void mt_group_retire(struct mt_session *session, uint32_t group);
 /* Retire every group that can be, and end what the dead left half done. */
 void mt_group_sweep(struct mt_session *session);
 
+/**
+ * mt_group_matches - does a path match a pattern?
+ *
+ * '?' is any one byte and '*' any number of them, both except '/'; all else
+ * is itself.
+ */
+bool mt_group_matches(const char *path, const char *pattern);
+
+/* What a rule sets: pages, or MT_RULE_UNSET. */
+struct mt_rule_limits {
+	int64_t min;
+	int64_t low;
+	int64_t high;
+	int64_t max;
+};
+
+/**
+ * mt_group_add_rule - limits for every group whose path matches @pattern
+ *
+ * Groups that are there get them now, lowered limits by force; those made
+ * later are made with them.
+ *
+ * Return: 0; -EINVAL no absolute pattern, or longer than 127 bytes; -ENOSPC.
+ */
+int mt_group_add_rule(struct mt_session *session, const char *pattern,
+		      const struct mt_rule_limits *limits);
+
 /* Count an event at the group, and at it and all ancestors. */
 void mt_group_event(struct mt_session *session, uint32_t group,
 		    enum mt_event event);

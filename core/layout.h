@@ -4,7 +4,7 @@
  *
  * One file per session, on tmpfs, mode 0600, mapped read-write by every
  * process of the session and read-only by tools that look.  It holds a
- * header and six tables:
+ * header and seven tables:
  *
  *	groups      the tree: one page counter, limits, claims, events each
  *	processes   who joined, and whether they are still there
@@ -12,6 +12,7 @@
  *	lines       the words: who holds how many pages, of which group
  *	ended       what is remembered of processes that have gone
  *	records     the log of refusals and kills
+ *	rules       limits for groups by the pattern of their path
  *
  * Rules.  Fixed-width types, offsets and indices only, never a pointer.  All
  * quantities are pages unless the field says otherwise.  A table is found at
@@ -81,6 +82,7 @@ enum mt_table_id {
 	MT_LINES,
 	MT_ENDED,
 	MT_RECORDS,
+	MT_RULES,
 	MT_NR_TABLES
 };
 
@@ -349,6 +351,23 @@ struct mt_record {
 	uint64_t reserved[8];
 };
 
+/* Limits for every group whose path matches, made now or later; where several
+ * match, the last that says something about a limit is right. */
+struct mt_rule {
+	_Alignas(MT_CACHELINE) _Atomic uint32_t state; /* enum mt_rule_state */
+	uint32_t reserved0;
+	int64_t min; /* these four: pages, or MT_RULE_UNSET */
+	int64_t low;
+	int64_t high;
+	int64_t max;
+	uint64_t reserved[3];
+	char pattern[128]; /* as mt_group_matches() takes it */
+};
+
+enum mt_rule_state { MT_RULE_FREE, MT_RULE_CLAIMED, MT_RULE_LIVE };
+
+#define MT_RULE_UNSET INT64_MIN
+
 _Static_assert(sizeof(_Atomic uint64_t) == 8 && ATOMIC_LLONG_LOCK_FREE == 2,
 	       "segment: 64-bit atomics need locks here");
 _Static_assert(sizeof(struct mt_table) == 32, "segment: table");
@@ -358,7 +377,7 @@ _Static_assert(offsetof(struct mt_header, boot_id) == 192, "header: boot_id");
 _Static_assert(offsetof(struct mt_header, supervisor) == 256, "header");
 _Static_assert(offsetof(struct mt_header, auditor) == 320, "header: auditor");
 _Static_assert(offsetof(struct mt_header, tables) == 384, "header: tables");
-_Static_assert(sizeof(struct mt_header) == 576, "header: size");
+_Static_assert(sizeof(struct mt_header) == 640, "header: size");
 _Static_assert(offsetof(struct mt_group, min_usage) == 64, "group: claims");
 _Static_assert(offsetof(struct mt_group, min) == 128, "group: limits");
 _Static_assert(offsetof(struct mt_group, ident) == 168, "group: ident");
@@ -374,5 +393,7 @@ _Static_assert(offsetof(struct mt_line, word) == 16, "line: words");
 _Static_assert(sizeof(struct mt_line) == 64, "line: size");
 _Static_assert(sizeof(struct mt_ended) == 192, "ended: size");
 _Static_assert(sizeof(struct mt_record) == 320, "record: size");
+_Static_assert(offsetof(struct mt_rule, pattern) == 64, "rule: pattern");
+_Static_assert(sizeof(struct mt_rule) == 192, "rule: size");
 
 #endif

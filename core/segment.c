@@ -45,6 +45,7 @@ static const struct {
 	[MT_LINES] = { sizeof(struct mt_line), 16384 },
 	[MT_ENDED] = { sizeof(struct mt_ended), 64 },
 	[MT_RECORDS] = { sizeof(struct mt_record), 256 },
+	[MT_RULES] = { sizeof(struct mt_rule), 64 },
 };
 
 static char *append(char *at, const char *end, const char *text)
@@ -164,6 +165,7 @@ static void set_pointers(struct mt_session *session, void *base, size_t size)
 	session->lines = (void *)(at + header->tables[MT_LINES].offset);
 	session->ended = (void *)(at + header->tables[MT_ENDED].offset);
 	session->records = (void *)(at + header->tables[MT_RECORDS].offset);
+	session->rules = (void *)(at + header->tables[MT_RULES].offset);
 }
 
 static void read_boot_id(uint8_t *id)
@@ -302,7 +304,8 @@ static int fill_file(struct mt_session *session, int fd,
 		goto unmap;
 	lay_out(session->header, config);
 	set_pointers(session, base, size);
-	for (int t = 0; t < MT_NR_TABLES; t++) {
+	/* Few sessions have rules: theirs gets its memory with the first. */
+	for (int t = 0; t < MT_RULES; t++) {
 		if (!mt_segment_back(session, (enum mt_table_id)t, 0)) {
 			ret = -ENOSPC;
 			goto unmap;

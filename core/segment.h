@@ -23,6 +23,7 @@ struct mt_session {
 	struct mt_line *lines;
 	struct mt_ended *ended;
 	struct mt_record *records;
+	struct mt_rule *rules;
 	char path[MT_PATH_MAX]; /* of the file, as it was opened */
 };
 

@@ -16,6 +16,8 @@ for source in tests/preload/*.c; do
 	fi
 done
 
+run_test "stress/kill_storm" "$B/tests/stress/kill_storm" 500 16
+
 for script in tests/tools/*.sh; do
 	[ -e "$script" ] || continue
 	run_test "tools/$(basename "$script" .sh)" bash "$script"

@@ -37,6 +37,9 @@ static const char help[] =
 	"  -m, --max SIZE       the most that CMD and its children may hold\n"
 	"  -n, --name NAME      name of the session (CMD.PID)\n"
 	"  -s, --summary KIND   text, json or none, perhaps with :FILE\n"
+	"  -g, --group 'GLOB:max=SIZE'   a limit for every group whose path "
+	"matches,\n"
+	"                       now or later: '/cc1.*:max=500M'\n"
 	"      --by proc|prog|none   a group for each process, each program, "
 	"or none\n"
 	"      --batch PAGES    pages a thread charges ahead (64)\n"
@@ -49,12 +52,21 @@ static const char help[] =
 	"Exit status: CMD's own; 128+N when signal N ended it; 125 memtally\n"
 	"failed before; 126 CMD can't be executed; 127 CMD wasn't found.\n";
 
+#define RULES_MOST 64
+
+struct rule {
+	char pattern[128];
+	struct mt_rule_limits limits;
+};
+
 struct run {
 	char **command;
 	const char *name;
 	int64_t max; /* bytes; INT64_MAX: none */
 	uint32_t batch;
 	uint32_t flags;
+	struct rule rules[RULES_MOST];
+	unsigned nr_rules;
 	const char *summary; /* text, json or none, perhaps with :FILE */
 	FILE *summary_to;    /* that file, or NULL: standard error */
 	bool best_effort;
@@ -142,6 +154,48 @@ static int set_batch(struct run *run, const char *text)
 
 static const char not_yet[] = "not available in this version";
 
+/* Known, but without effect yet. */
+static bool later_key(const char *key)
+{
+	return strncmp(key, "min=", 4) == 0 || strncmp(key, "low=", 4) == 0 ||
+	       strncmp(key, "high=", 5) == 0;
+}
+
+/* GLOB:key=SIZE[,key=SIZE]... */
+static int add_rule(struct run *run, const char *text)
+{
+	static const char form[] = "--group takes '/PATTERN:max=SIZE'";
+	const char *colon = strrchr(text, ':');
+	struct rule *rule = &run->rules[run->nr_rules];
+	char keys[128];
+	char *rest = keys;
+	char *key;
+
+	if (run->nr_rules == RULES_MOST)
+		return failed(text, "more than 64 groups given");
+	if (!colon || text[0] != '/' ||
+	    (size_t)(colon - text) >= sizeof(rule->pattern) ||
+	    strlen(colon + 1) >= sizeof(keys))
+		return failed(text, form);
+	snprintf(rule->pattern, sizeof(rule->pattern), "%.*s",
+		 (int)(colon - text), text);
+	rule->limits = (struct mt_rule_limits){ MT_RULE_UNSET, MT_RULE_UNSET,
+						MT_RULE_UNSET, MT_RULE_UNSET };
+	strcpy(keys, colon + 1);
+	while ((key = strsep(&rest, ","))) {
+		int64_t bytes;
+
+		if (strncmp(key, "max=", 4) != 0)
+			return failed(text, later_key(key) ? not_yet : form);
+		if (parse_size(key + 4, &bytes))
+			return failed(key + 4, "not a size (512M, 75%, max)");
+		/* In bytes until the session's page size is known. */
+		rule->limits.max = bytes;
+	}
+	run->nr_rules++;
+	return 0;
+}
+
 static int take_option(struct run *run, int opt)
 {
 	switch (opt) {
@@ -187,7 +241,7 @@ static int take_option(struct run *run, int opt)
 	case 'p':
 		return failed("--property", not_yet);
 	case 'g':
-		return failed("--group", not_yet);
+		return add_rule(run, optarg);
 	default:
 		return CMD_BEFORE; /* getopt has said it */
 	}
@@ -300,15 +354,30 @@ static int make_session(struct run *run)
 	return 0;
 }
 
-static void set_limit(struct run *run)
+static int64_t in_pages(const struct run *run, int64_t bytes)
 {
-	int64_t pages;
+	int64_t pages = bytes / (int64_t)run->session.header->page_size;
 
-	if (run->max == INT64_MAX)
-		return;
-	pages = run->max / (int64_t)run->session.header->page_size;
-	mt_counter_force_max(&run->session, run->group,
-			     MT_MIN(pages, MT_UNLIMITED));
+	return MT_MIN(pages, MT_UNLIMITED);
+}
+
+static int set_limits(struct run *run)
+{
+	if (run->max != INT64_MAX)
+		mt_counter_force_max(&run->session, run->group,
+				     in_pages(run, run->max));
+	for (unsigned i = 0; i < run->nr_rules; i++) {
+		struct rule *rule = &run->rules[i];
+		int ret;
+
+		rule->limits.max = in_pages(run, rule->limits.max);
+		ret = mt_group_add_rule(&run->session, rule->pattern,
+					&rule->limits);
+		if (ret)
+			return failed(rule->pattern,
+				      "no room for another pattern");
+	}
+	return 0;
 }
 
 /* Where execvp() will find the command; "" if nowhere. */
@@ -607,8 +676,10 @@ int cmd_run(int argc, char **argv)
 		free(run);
 		return ret < 0 ? CMD_OK : ret;
 	}
-	set_limit(run);
-	if (run->exec) {
+	ret = set_limits(run);
+	if (ret) {
+		remove_unused(run);
+	} else if (run->exec) {
 		prepare_environment(run);
 		execvp(run->command[0], run->command);
 		ret = exec_status(run->command[0], errno);

@@ -52,7 +52,7 @@ refused() {
 	check "$name: one line" equal "$(grep -c "^memtally: .*$text" <<<"$out")" \
 		"$(wc -l <<<"$out")"
 }
-for o in --high=1G --low=1G --min=1G --property=MemoryMax=1G --group=x; do
+for o in --high=1G --low=1G --min=1G --property=MemoryMax=1G; do
 	refused "${o%%=*}" "${o%%=*}: not available" "$m" run "$o" true
 done
 refused "an unknown option" "unrecognized option '--frob'" "$m" run --frob true

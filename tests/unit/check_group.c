@@ -530,15 +530,18 @@ static void *make_and_retire(void *arg)
 	char path[16];
 
 	for (int i = 0; i < 4 * ROUNDS; i++) {
-		uint32_t group;
+		uint32_t group = MT_NONE;
+		uint32_t last;
 
-		/* As mt_process_make_home() does: use it, then look. */
+		/* As mt_process_make_home() does: use it, then look whether
+		 * it is still the one of that name. */
 		do {
+			last = group;
+			store_seq_cst(home, group);
 			ck_assert_int_eq(mt_group_make_path(&session, MT_ROOT,
 							    "/p/q", 0, &group),
 					 0);
-			store_seq_cst(home, group);
-		} while (!mt_group_hold(&session, group));
+		} while (group != last);
 
 		/* Used, neither it nor what it hangs on goes. */
 		mt_group_path(&session, group, path, sizeof(path));
@@ -573,12 +576,101 @@ START_TEST(a_group_that_is_used_is_there_while_others_retire_it)
 }
 END_TEST
 
+START_TEST(a_pattern_matches_within_a_component)
+{
+	static const struct {
+		const char *path;
+		const char *pattern;
+		bool matches;
+	} cases[] = {
+		{ "/cc1.4711", "/cc1.*", true },
+		{ "/cc1.4711", "/cc1*", true },
+		{ "/cc1plus.4711", "/cc1.*", false },
+		{ "/cc1.4711/x", "/cc1.*", false },
+		{ "/cc1.4711/x", "/*/x", true },
+		{ "/cc1.4711/x", "/cc1.*/?", true },
+		{ "/a/b/c", "/*/c", false },
+		{ "/a/b/c", "/*/*/*", true },
+		{ "/a/b/c", "/*", false },
+		{ "/aXbXc", "/a*X*c", true },
+		{ "/aXbX", "/a*X*c", false },
+		{ "/aaab", "/*ab", true },
+		{ "/a", "/a*", true },
+		{ "/a", "/a?", false },
+		{ "/a/", "/a?", false },
+		{ "/", "/", true },
+		{ "/", "/*", true },
+		{ "/a", "/", false },
+		{ "/[x]", "/[x]", true },
+		{ "/x", "/[x]", false },
+	};
+
+	for (size_t i = 0; i < MT_ARRAY_SIZE(cases); i++)
+		ck_assert_msg(
+			mt_group_matches(cases[i].path, cases[i].pattern) ==
+				cases[i].matches,
+			"%s and %s", cases[i].path, cases[i].pattern);
+}
+END_TEST
+
+static const struct mt_rule_limits unset = { MT_RULE_UNSET, MT_RULE_UNSET,
+					     MT_RULE_UNSET, MT_RULE_UNSET };
+
+START_TEST(a_rule_is_for_groups_that_are_there_and_for_those_to_come)
+{
+	struct mt_rule_limits limits = unset;
+	uint32_t before = make_path("/cc1.1");
+	uint32_t other = make_path("/ld.1");
+	uint32_t after;
+
+	limits.max = 100;
+	limits.low = 7;
+	ck_assert_int_eq(mt_group_add_rule(&session, "/cc1.*", &limits), 0);
+	limits = unset;
+	limits.max = 50;
+	ck_assert_int_eq(mt_group_add_rule(&session, "/cc1.2*", &limits), 0);
+	after = make_path("/cc1.22/x");
+	ck_assert_int_eq(load_relaxed(&session.groups[before].max), 100);
+	ck_assert_int_eq(load_relaxed(&session.groups[before].low), 7);
+	ck_assert_int_eq(load_relaxed(&session.groups[before].min), 0);
+	ck_assert_int_eq(load_relaxed(&session.groups[other].max),
+			 MT_UNLIMITED);
+	ck_assert_int_eq(load_relaxed(&session.groups[after].max),
+			 MT_UNLIMITED);
+	after = mt_group_find(&session, "/cc1.22");
+	/* The last that says something is right. */
+	ck_assert_int_eq(load_relaxed(&session.groups[after].max), 50);
+	ck_assert_int_eq(load_relaxed(&session.groups[after].low), 7);
+}
+END_TEST
+
+START_TEST(rules_that_make_no_sense_or_find_no_room_are_refused)
+{
+	char text[200] = "/";
+
+	memset(text + 1, 'a', sizeof(text) - 2);
+	ck_assert_int_eq(mt_group_add_rule(&session, text, &unset), -EINVAL);
+	ck_assert_int_eq(mt_group_add_rule(&session, "a", &unset), -EINVAL);
+	ck_assert_int_eq(mt_group_add_rule(&session, "", &unset), -EINVAL);
+	text[127] = '\0';
+	ck_assert_int_eq(mt_group_add_rule(&session, text, &unset), 0);
+	for (uint32_t i = 1; i < session.header->tables[MT_RULES].capacity; i++)
+		ck_assert_int_eq(mt_group_add_rule(&session, "/a", &unset), 0);
+	ck_assert_int_eq(mt_group_add_rule(&session, "/a", &unset), -ENOSPC);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("group");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, a_pattern_matches_within_a_component);
+	tcase_add_test(
+		tc, a_rule_is_for_groups_that_are_there_and_for_those_to_come);
+	tcase_add_test(tc,
+		       rules_that_make_no_sense_or_find_no_room_are_refused);
 	tcase_add_test(tc,
 		       a_path_makes_what_is_missing_and_finds_what_is_there);
 	tcase_add_test(tc, a_relative_path_starts_at_its_base);
