@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * supervise.c - one poll loop: the command, signals, and a descriptor for each
+ * supervise.c - one epoll loop: the command, signals, and a descriptor for each
  * process of the session that says when it is gone.
  *
  * New processes bump a word of the segment; a thread waits on it as on a
@@ -10,10 +10,10 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -29,7 +29,9 @@
 /* Should an event be missed, the table is looked over this often. */
 #define LOOK_MS 200
 
-enum { SIGNALS, JOINS, NR_FIXED };
+/* What an event is of: these two, or the slot that it carries. */
+#define SIGNALS UINT32_MAX
+#define JOINS   (UINT32_MAX - 1)
 
 struct watch {
 	struct mt_session *session;
@@ -37,8 +39,11 @@ struct watch {
 	pid_t child;
 	int status; /* of the child */
 	bool ended;
-	struct pollfd *fds; /* the fixed ones, then one for each slot */
-	uint32_t *pids;     /* whom the descriptor of a slot is for */
+	int events; /* epoll's */
+	int signals;
+	int joins;      /* eventfd: somebody joined */
+	int *fds;       /* one for each slot; -1: none */
+	uint32_t *pids; /* whom it is for */
 	uint32_t nr_slots;
 };
 
@@ -75,11 +80,10 @@ static void *wait_for_joins(void *arg)
 
 static void drop(struct watch *watch, uint32_t slot)
 {
-	struct pollfd *fd = &watch->fds[NR_FIXED + slot];
-
-	if (fd->fd >= 0)
-		close(fd->fd);
-	fd->fd = -1;
+	/* Its last descriptor closed, it leaves the epoll set by itself. */
+	if (watch->fds[slot] >= 0)
+		close(watch->fds[slot]);
+	watch->fds[slot] = -1;
 	watch->pids[slot] = 0;
 }
 
@@ -101,6 +105,13 @@ static void reap(struct watch *watch, uint32_t slot)
 	mt_process_reap(watch->session, slot, state, how);
 }
 
+static bool add(struct watch *watch, int fd, uint32_t what)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
+
+	return fd >= 0 && !epoll_ctl(watch->events, EPOLL_CTL_ADD, fd, &event);
+}
+
 /* Watch whoever is in the table and not watched yet. */
 static void look(struct watch *watch)
 {
@@ -114,16 +125,16 @@ static void look(struct watch *watch)
 		if ((state & 0xff) != MT_PROC_LIVE ||
 		    load_relaxed(&process->pid_ns) != watch->self.pid_ns)
 			continue;
-		if (watch->pids[i] == pid && watch->fds[NR_FIXED + i].fd >= 0)
+		if (watch->pids[i] == pid && watch->fds[i] >= 0)
 			continue;
 		drop(watch, i);
-		watch->fds[NR_FIXED + i].fd =
-			(int)syscall(SYS_pidfd_open, pid, 0);
-		watch->fds[NR_FIXED + i].events = POLLIN;
+		watch->fds[i] = (int)syscall(SYS_pidfd_open, pid, 0);
 		watch->pids[i] = pid;
 		/* No descriptor to be had: it is looked at now and then. */
-		if (watch->fds[NR_FIXED + i].fd < 0)
+		if (!add(watch, watch->fds[i], i)) {
+			drop(watch, i);
 			reap(watch, i);
+		}
 	}
 }
 
@@ -146,11 +157,12 @@ static void wait_for_children(struct watch *watch)
 	}
 }
 
-static void take_signals(struct watch *watch, int fd)
+static void take_signals(struct watch *watch)
 {
 	struct signalfd_siginfo info;
 
-	while (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+	while (read(watch->signals, &info, sizeof(info)) ==
+	       (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
 			continue;
 		/*
@@ -171,23 +183,25 @@ static int open_watch(struct watch *watch)
 	sigset_t set;
 
 	watch->nr_slots = watch->session->header->tables[MT_PROCESSES].capacity;
-	watch->fds = calloc(NR_FIXED + watch->nr_slots, sizeof(*watch->fds));
+	watch->fds = calloc(watch->nr_slots, sizeof(*watch->fds));
 	watch->pids = calloc(watch->nr_slots, sizeof(*watch->pids));
 	if (!watch->fds || !watch->pids)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < NR_FIXED + watch->nr_slots; i++)
-		watch->fds[i].fd = -1;
+	for (uint32_t i = 0; i < watch->nr_slots; i++)
+		watch->fds[i] = -1;
 	/* A descriptor for each process: as many as we may have. */
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	supervise_signals(&set);
-	watch->fds[SIGNALS].fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	watch->fds[SIGNALS].events = POLLIN;
-	watch->fds[JOINS].fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	watch->fds[JOINS].events = POLLIN;
-	return watch->fds[SIGNALS].fd < 0 ? -errno : 0;
+	watch->events = epoll_create1(EPOLL_CLOEXEC);
+	watch->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	watch->joins = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!add(watch, watch->signals, SIGNALS))
+		return -errno;
+	add(watch, watch->joins, JOINS);
+	return 0;
 }
 
 static void start_waker(struct watch *watch)
@@ -196,9 +210,25 @@ static void start_waker(struct watch *watch)
 	pthread_t thread;
 
 	waker.session = watch->session;
-	waker.fd = watch->fds[JOINS].fd;
+	waker.fd = watch->joins;
 	if (!pthread_create(&thread, NULL, wait_for_joins, &waker))
 		pthread_detach(thread);
+}
+
+static void take_event(struct watch *watch, uint32_t what)
+{
+	uint64_t count;
+
+	if (what == SIGNALS) {
+		take_signals(watch);
+	} else if (what == JOINS) {
+		if (read(watch->joins, &count, sizeof(count)) > 0)
+			look(watch);
+	} else {
+		reap(watch, what);
+		/* It stays readable: it would wake us for ever. */
+		drop(watch, what);
+	}
 }
 
 /* What the dead left of an operation goes; not without end where somebody is
@@ -230,27 +260,18 @@ int supervise(struct mt_session *session, pid_t child)
 	}
 	start_waker(&watch);
 	wait_for_children(&watch);
+	look(&watch);
 	while (!watch.ended) {
-		uint32_t high = mt_table_high(session, MT_PROCESSES);
-		uint64_t count;
-		int n;
+		struct epoll_event events[64];
+		int n = epoll_wait(watch.events, events, MT_ARRAY_SIZE(events),
+				   LOOK_MS);
 
-		high = MT_MIN(high, watch.nr_slots);
-		look(&watch);
-		n = poll(watch.fds, NR_FIXED + high, LOOK_MS);
-		if (n <= 0)
+		if (n <= 0) {
+			look(&watch);
 			mt_process_reap_dead(session, watch.self.pid_ns, 16);
-		if (watch.fds[JOINS].revents &&
-		    read(watch.fds[JOINS].fd, &count, sizeof(count)) < 0)
-			continue;
-		take_signals(&watch, watch.fds[SIGNALS].fd);
-		for (uint32_t i = 0; n > 0 && i < high; i++) {
-			if (!watch.fds[NR_FIXED + i].revents)
-				continue;
-			reap(&watch, i);
-			/* It stays readable: it would wake us for ever. */
-			drop(&watch, i);
 		}
+		for (int i = 0; i < n; i++)
+			take_event(&watch, events[i].data.u32);
 		repair(session);
 	}
 	/* The command has been waited for: its own slot first. */
@@ -259,6 +280,8 @@ int supervise(struct mt_session *session, pid_t child)
 			reap(&watch, i);
 		drop(&watch, i);
 	}
+	close(watch.events);
+	close(watch.signals);
 	mt_process_reap_dead(session, watch.self.pid_ns, UINT32_MAX);
 	free(watch.fds);
 	free(watch.pids);
