@@ -15,6 +15,7 @@
 #include "tools/cmd.h"
 #include "tools/find.h"
 #include "tools/model.h"
+#include "tools/reap.h"
 
 static const char help[] =
 	"Examples:\n"
@@ -218,12 +219,17 @@ static void nap(double seconds)
 	nanosleep(&ts, NULL);
 }
 
-static int show(const char *path, bool json, double every, long count)
+/* @found: among the sessions, not a file that somebody keeps. */
+static int show(const char *path, bool found, bool json, double every,
+		long count)
 {
 	for (long n = 0; count < 0 || n < count; n++) {
 		struct model model;
-		int ret = model_load(&model, path);
+		int ret;
 
+		if (found)
+			reap_path(path);
+		ret = model_load(&model, path);
 		if (!ret && !model.nr_groups) {
 			model_free(&model);
 			ret = -EINVAL;
@@ -307,5 +313,6 @@ int cmd_stat(int argc, char **argv)
 	status = find_session(argv[optind], path);
 	if (status)
 		return status;
-	return show(path, json, every, every > 0 ? count : 1);
+	return show(path, !argv[optind] || argv[optind][0] != '/', json, every,
+		    every > 0 ? count : 1);
 }
