@@ -26,13 +26,34 @@ static uint64_t state_word(uint64_t state, uint64_t generation, uint32_t pid)
 	return state | (generation & 0xffffff) << 8 | (uint64_t)pid << 32;
 }
 
+/*
+ * The pid namespace that was read last, in the low half, and who read it.  A
+ * child that can't read its own, in a root without /proc, is in its parent's,
+ * unless its parent has no number there: then it began a new one.
+ */
+static _Atomic uint64_t known_pid_ns;
+
+void mt_process_forget_ns(bool forked)
+{
+	uint64_t reader = load_relaxed(&known_pid_ns) >> 32;
+
+	if (mt_syscall0(SYS_getppid) == 0 &&
+	    (forked || reader != (uint64_t)mt_sys_getpid()))
+		store_relaxed(&known_pid_ns, 0);
+}
+
 uint64_t mt_process_pid_ns(void)
 {
 	struct stat st;
 
-	if (mt_syscall4(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st, 0))
-		return 0;
-	return st.st_ino;
+	if (mt_syscall4(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &st,
+			0) == 0) {
+		store_relaxed(&known_pid_ns, (uint64_t)mt_sys_getpid() << 32 |
+						     (uint32_t)st.st_ino);
+		return st.st_ino;
+	}
+	mt_process_forget_ns(false);
+	return (uint32_t)load_relaxed(&known_pid_ns);
 }
 
 void mt_process_facts(struct mt_process_facts *facts)

@@ -26,8 +26,13 @@ struct mt_process_facts {
 	char comm[16];
 };
 
-/* Read this process's facts. */
+/* Read this process's facts.  Where there is no /proc, its pid namespace is
+ * what an ancestor read. */
 void mt_process_facts(struct mt_process_facts *ret_facts);
+
+/* Called by every process that forks, and by every forked one: the first in a
+ * new pid namespace forgets what its ancestors read. */
+void mt_process_forget_ns(bool forked);
 
 /**
  * mt_process_join - take a slot
@@ -53,7 +58,8 @@ int mt_process_join(struct mt_session *session,
 uint32_t mt_process_make_home(struct mt_session *session, uint32_t process,
 			      const char *path);
 
-/* Inode of this process's pid namespace; 0: unknown. */
+/* Inode of this process's pid namespace; where there is no /proc, what an
+ * ancestor read; 0: unknown. */
 uint64_t mt_process_pid_ns(void);
 
 /**

@@ -18,6 +18,7 @@
 
 #include "core/atomic.h"
 #include "core/base.h"
+#include "core/process.h"
 #include "preload/heap.h"
 #include "preload/mmap.h"
 
@@ -33,6 +34,7 @@ static _Atomic int registered;
  * lock may be held by a thread that waits for nothing. */
 static void prepare_fork(void)
 {
+	mt_process_forget_ns(false); /* we may be a raw clone */
 	mt_heap_prefork();
 	mt_mmap_prefork();
 }
@@ -45,6 +47,7 @@ static void after_fork_parent(void)
 
 static void after_fork_child(void)
 {
+	mt_process_forget_ns(true);
 	mt_mmap_postfork_child();
 	mt_heap_postfork_child();
 }
