@@ -402,6 +402,11 @@ static void step_setuid(void)
 	must(setresuid(uid, uid, uid) == 0);
 }
 
+static void step_newpid(void)
+{
+	must(unshare(CLONE_NEWPID) == 0);
+}
+
 static void step_status(void)
 {
 	_exit(number());
@@ -441,6 +446,7 @@ static const struct {
 	{ "close_all", close_all },
 	{ "chroot", step_chroot },
 	{ "setuid", step_setuid },
+	{ "newpid", step_newpid },
 	{ "status", step_status },
 };
 
