@@ -36,9 +36,9 @@ wait $run
 # 60 MiB of data, 78 MiB at most: the copies that writing makes are the
 # kernel's, not the parent's charge.
 "$m" run -n snapshot -m 78M -s "json:$work/end" -- "$grow" hold 60 snapshot \
-	rewrite say "$work/done"
+	rewrite say "$work/after"
 check "a snapshot fits" equal $? 0
-said done
+said after
 check "and the data" equal "$mib" 60
 check "nothing was refused" jq -e '.groups[0].peak <= 78 * 1048576 and
 	.groups[0].events.max == 0 and .groups[0].events.oom == 0 and
