@@ -233,7 +233,8 @@ struct mt_process {
 	uint32_t reserved1;
 	_Atomic uint64_t metadata; /* pages of the allocator's own, uncharged */
 	_Atomic uint64_t parent_pid; /* at join */
-	uint64_t reserved2[2];
+	/* Under way to a program that can't join: the name it will have. */
+	char leaving[16];
 
 	/* The word of last resort, for "/" (order of enum mt_kind). */
 	_Alignas(MT_CACHELINE) _Atomic uint64_t word[8];

@@ -334,6 +334,7 @@ static void fill_slot(struct mt_process *process,
 	store_relaxed(&process->map_file, 0);
 	store_relaxed(&process->metadata, 0);
 	store_relaxed(&process->parent_pid, facts->parent_pid);
+	store_byte_relaxed(&process->leaving[0], '\0');
 	memset(process->comm, 0, sizeof(process->comm));
 	memcpy(process->comm, facts->comm, sizeof(facts->comm));
 }
@@ -532,10 +533,26 @@ uint32_t mt_process_make_home(struct mt_session *session, uint32_t index,
 
 /* The fields of /proc/PID/stat that tell the living from the dead. */
 struct stat_fields {
+	char comm[16];
 	char state;
 	uint64_t nr_threads;
 	uint64_t start_ticks;
 };
+
+/* The name between the first '(' and the last ')', which is at @end. */
+static void copy_comm(char *comm, const char *text, size_t end)
+{
+	size_t at = 0;
+	size_t n;
+
+	while (at < end && text[at] != '(')
+		at++;
+	n = at < end ? MT_MIN(end - at - 1,
+			      sizeof(((struct stat_fields *)0)->comm) - 1)
+		     : 0;
+	memcpy(comm, text + at + 1, n);
+	comm[n] = '\0';
+}
 
 static bool parse_stat(const char *text, size_t len, struct stat_fields *ret)
 {
@@ -547,6 +564,7 @@ static bool parse_stat(const char *text, size_t len, struct stat_fields *ret)
 		at--;
 	if (at == 0 || at + 2 >= len)
 		return false;
+	copy_comm(ret->comm, text, at - 1);
 	at++;
 	ret->state = text[at];
 	for (field = 3; at < len && field < 22;) {
@@ -605,12 +623,49 @@ enum mt_life mt_process_pid_life(uint32_t pid, uint64_t since_ns)
 	return MT_ALIVE;
 }
 
+void mt_process_leaving(struct mt_session *session, uint32_t index,
+			const char *name)
+{
+	struct mt_process *process = &session->processes[index];
+	uint32_t pid = PID(load_relaxed(&process->state));
+	struct stat_fields now = { 0 };
+	size_t len;
+
+	store_byte_relaxed(&process->leaving[0], '\0');
+	if (!name || !read_stat(pid, &now))
+		return;
+	len = strnlen(name, sizeof(now.comm) - 1);
+	/* It must make a difference. */
+	if (strncmp(now.comm, name, len) == 0 && !now.comm[len])
+		return;
+	fence_release();
+	for (size_t i = 1; i < sizeof(process->leaving); i++)
+		store_byte_relaxed(&process->leaving[i],
+				   i < len ? name[i] : '\0');
+	fence_release();
+	store_byte_relaxed(&process->leaving[0], len ? name[0] : '\0');
+}
+
+/* Does the process run what it was about to exec? */
+static bool has_left(const struct mt_process *process, uint32_t pid)
+{
+	struct stat_fields now = { 0 };
+	char name[sizeof(process->leaving)];
+
+	for (size_t i = 0; i < sizeof(name); i++)
+		name[i] = load_byte_relaxed(&process->leaving[i]);
+	name[sizeof(name) - 1] = '\0';
+	return name[0] && read_stat(pid, &now) &&
+	       strncmp(now.comm, name, sizeof(name)) == 0;
+}
+
 enum mt_life mt_process_life(struct mt_session *session, uint32_t index,
 			     uint64_t pid_ns, uint64_t *ret_state)
 {
 	struct mt_process *process = &session->processes[index];
 	uint64_t state = load_acquire(&process->state);
 	uint64_t joined = load_relaxed(&process->joined_ns);
+	enum mt_life life;
 
 	*ret_state = state;
 	/* JOINING lasts microseconds; its other fields are not there yet. */
@@ -621,8 +676,13 @@ enum mt_life mt_process_life(struct mt_session *session, uint32_t index,
 	    load_relaxed(&process->pid_ns) != pid_ns)
 		return MT_CANNOT_TELL;
 	/* It joined after it started. */
-	return mt_process_pid_life(PID(state),
+	life = mt_process_pid_life(PID(state),
 				   STATE(state) == MT_PROC_LIVE ? joined : 0);
+	if (life == MT_ALIVE && STATE(state) == MT_PROC_LIVE &&
+	    load_byte_relaxed(&process->leaving[0]) &&
+	    has_left(process, PID(state)))
+		return MT_DEAD;
+	return life;
 }
 
 bool mt_process_reap(struct mt_session *session, uint32_t index, uint64_t seen,
@@ -646,6 +706,8 @@ bool mt_process_reap(struct mt_session *session, uint32_t index, uint64_t seen,
 		fetch_add_relaxed(&session->header->doubts, 1);
 	left = empty_ledger(session, index);
 	remove_map_file(session, index, (uint32_t)GENERATION(reaping));
+	if (load_byte_relaxed(&process->leaving[0]))
+		how = MT_ENDED_EXECED;
 	if (STATE(seen) == MT_PROC_LIVE)
 		remember(session, index, pid, how, left);
 	home = exchange_seq_cst(&process->home, MT_NONE);

@@ -69,6 +69,17 @@ uint64_t mt_process_pid_ns(void);
  */
 enum mt_life mt_process_pid_life(uint32_t pid, uint64_t since_ns);
 
+/**
+ * mt_process_leaving - this process is about to exec what can't join
+ * @name: of the new program as the kernel will call it; NULL: it failed
+ *
+ * The new image won't empty the slot of the old: an onlooker does, who sees
+ * that the process has that name.  A process that is called so already keeps
+ * its pages until it ends.
+ */
+void mt_process_leaving(struct mt_session *session, uint32_t process,
+			const char *name);
+
 /* The slot in which @pid of namespace @pid_ns lives, or MT_NONE. */
 uint32_t mt_process_find(struct mt_session *session, uint32_t pid,
 			 uint64_t pid_ns);

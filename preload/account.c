@@ -368,6 +368,27 @@ uint64_t mt_account_mark(void)
 	return load_relaxed(&self->mark);
 }
 
+/* Not in a vfork child, which runs in its parent's memory. */
+static bool is_self(void)
+{
+	return load_acquire(&phase) == COUNTING &&
+	       load_acquire(&self->state) == JOINED &&
+	       load_relaxed(&session.processes[self->process].state) >> 32 ==
+		       (uint64_t)mt_sys_getpid();
+}
+
+bool mt_account_is_first(void)
+{
+	/* Slots are taken lowest first. */
+	return is_self() && self->process == 0;
+}
+
+void mt_account_leaving(const char *name)
+{
+	if (is_self())
+		mt_process_leaving(&session, self->process, name);
+}
+
 struct mt_session *mt_account_session(void)
 {
 	return load_acquire(&phase) == COUNTING ? &session : NULL;

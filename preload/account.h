@@ -80,6 +80,13 @@ void mt_account_enter(uint32_t group);
  * number that differs between a process and its forked child. */
 uint64_t mt_account_mark(void);
 
+/* Is this the session's first process, and not a vfork child in its memory? */
+bool mt_account_is_first(void);
+
+/* Before an exec of what can't be followed, and after it failed (NULL):
+ * mt_process_leaving(). */
+void mt_account_leaving(const char *name);
+
 /* The session and this process's slot (MT_NONE: not counted). */
 struct mt_session *mt_account_session(void);
 uint32_t mt_account_process(void);

@@ -84,9 +84,25 @@ static const char *find_in_list(const char *list, const char *entry)
 	return NULL;
 }
 
-/* Returns false when the environment is right as it is. */
-static bool make_plan(char *const *envp, bool objects, struct plan *plan)
+/* What starts: in place of this process, or as a child? */
+struct start {
+	enum mt_target target;
+	bool spawned;
+};
+
+/* Without following, the first process is counted all the same, whatever it
+ * becomes. */
+static bool is_followed(const struct start *start)
 {
+	return mt_init_follow() || (!start->spawned && mt_account_is_first());
+}
+
+/* Returns false when the environment is right as it is. */
+static bool make_plan(char *const *envp, const struct start *start,
+		      struct plan *plan)
+{
+	bool objects = mt_target_objects(start->target);
+	bool follow = is_followed(start);
 	const char *library = mt_init_library();
 	const char *found = NULL;
 	bool has_session = false;
@@ -109,11 +125,10 @@ static bool make_plan(char *const *envp, bool objects, struct plan *plan)
 	}
 	if (plan->preload == SIZE_MAX)
 		plan->preload = plan->count;
-	plan->leave_out = found && (objects || !mt_init_follow());
-	plan->put_back = !found && !objects && mt_init_follow();
-	plan->add_session = !has_session && mt_init_follow();
-	plan->add_group =
-		!has_group && mt_init_follow() && mt_init_group_entry();
+	plan->leave_out = found && (objects || !follow);
+	plan->put_back = !found && !objects && follow;
+	plan->add_session = !has_session && follow;
+	plan->add_group = !has_group && follow && mt_init_group_entry();
 	if (plan->put_back || plan->leave_out) {
 		plan->text_size = sizeof(preload_name) + strlen(library) + 2;
 		if (plan->preload < plan->count)
@@ -180,12 +195,12 @@ static char *const *apply_plan(const struct plan *plan, char *const *envp,
 }
 
 /* The environment to use instead of @envp; lives in the caller's frame. */
-#define WITH_SESSION(envp, objects)                                            \
+#define WITH_SESSION(envp, start)                                              \
 	({                                                                     \
 		struct plan plan_;                                             \
 		char *const *env_ = (envp);                                    \
                                                                                \
-		if (make_plan(env_, (objects), &plan_))                        \
+		if (make_plan(env_, (start), &plan_))                          \
 			env_ = apply_plan(                                     \
 				&plan_, env_,                                  \
 				alloca((plan_.count + 4) * sizeof(char *)),    \
@@ -199,15 +214,35 @@ static int fail(int error)
 	return -1;
 }
 
+/* Before an exec, and after it failed: the pages of a program that can't join
+ * have to be taken back by somebody else. */
+static void leave(const struct start *start, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (start->target != MT_TARGET_OK)
+		mt_account_leaving(slash ? slash + 1 : path);
+}
+
+static int stay(const struct start *start, int ret)
+{
+	int error = errno;
+
+	if (start->target != MT_TARGET_OK)
+		mt_account_leaving(NULL);
+	errno = error;
+	return ret;
+}
+
 /* Look a command up as execvp does, only to look at it. */
-static bool command_objects(const char *file)
+static enum mt_target look_up(const char *file)
 {
 	const char *path = mt_env_get("PATH");
 	char full[1024];
 	size_t len = strlen(file);
 
 	if (strchr(file, '/'))
-		return mt_target_objects(mt_target_look(file));
+		return mt_target_look(file);
 	if (!path)
 		path = "/bin:/usr/bin";
 	while (*path) {
@@ -219,21 +254,23 @@ static bool command_objects(const char *file)
 			memcpy(full + n + 1, file, len + 1);
 			if (mt_syscall3(SYS_faccessat, AT_FDCWD, full, X_OK) ==
 			    0)
-				return mt_target_objects(mt_target_look(full));
+				return mt_target_look(full);
 		}
 		path += n + (path[n] == ':');
 	}
-	return false;
+	return MT_TARGET_OK;
 }
 
 MT_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	char *const *env =
-		WITH_SESSION(envp, mt_target_objects(mt_target_look(path)));
+	struct start start = { mt_target_look(path), false };
+	char *const *env = WITH_SESSION(envp, &start);
 
+	leave(&start, path);
 	if (real_execve)
-		return real_execve(path, argv, env);
-	return fail((int)-mt_syscall3(SYS_execve, path, argv, env));
+		return stay(&start, real_execve(path, argv, env));
+	return stay(&start,
+		    fail((int)-mt_syscall3(SYS_execve, path, argv, env)));
 }
 
 MT_EXPORT int execv(const char *path, char *const argv[])
@@ -243,9 +280,13 @@ MT_EXPORT int execv(const char *path, char *const argv[])
 
 MT_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	char *const *env = WITH_SESSION(envp, command_objects(file));
+	struct start start = { look_up(file), false };
+	char *const *env = WITH_SESSION(envp, &start);
 
-	return real_execvpe ? real_execvpe(file, argv, env) : fail(ENOSYS);
+	if (!real_execvpe)
+		return fail(ENOSYS);
+	leave(&start, file);
+	return stay(&start, real_execvpe(file, argv, env));
 }
 
 MT_EXPORT int execvp(const char *file, char *const argv[])
@@ -255,8 +296,8 @@ MT_EXPORT int execvp(const char *file, char *const argv[])
 
 MT_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	char *const *env =
-		WITH_SESSION(envp, mt_target_objects(mt_target_look_fd(fd)));
+	struct start start = { mt_target_look_fd(fd), false };
+	char *const *env = WITH_SESSION(envp, &start);
 
 	return real_fexecve ? real_fexecve(fd, argv, env) : fail(ENOSYS);
 }
@@ -267,15 +308,21 @@ MT_EXPORT int execveat(int dir, const char *path, char *const argv[],
 	int fd = *path ? (int)mt_syscall4(SYS_openat, dir, path,
 					  O_RDONLY | O_CLOEXEC, 0)
 		       : dir;
-	bool objects = fd >= 0 && mt_target_objects(mt_target_look_fd(fd));
-	char *const *env = WITH_SESSION(envp, objects);
+	struct start start = { MT_TARGET_OK, false };
+	char *const *env;
 
+	if (fd >= 0)
+		start.target = mt_target_look_fd(fd);
+	env = WITH_SESSION(envp, &start);
 	if (*path && fd >= 0)
 		mt_sys_close(fd);
+	if (*path)
+		leave(&start, path);
 	if (real_execveat)
-		return real_execveat(dir, path, argv, env, flags);
-	return fail((int)-mt_syscall6(SYS_execveat, dir, (long)path, (long)argv,
-				      (long)env, flags, 0));
+		return stay(&start, real_execveat(dir, path, argv, env, flags));
+	return stay(&start,
+		    fail((int)-mt_syscall6(SYS_execveat, dir, (long)path,
+					   (long)argv, (long)env, flags, 0)));
 }
 
 MT_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
@@ -284,8 +331,8 @@ MT_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 			  char *const argv[restrict],
 			  char *const envp[restrict])
 {
-	char *const *env =
-		WITH_SESSION(envp, mt_target_objects(mt_target_look(path)));
+	struct start start = { mt_target_look(path), true };
+	char *const *env = WITH_SESSION(envp, &start);
 
 	if (!real_spawn)
 		return ENOSYS;
@@ -298,7 +345,8 @@ MT_EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file,
 			   char *const argv[restrict],
 			   char *const envp[restrict])
 {
-	char *const *env = WITH_SESSION(envp, command_objects(file));
+	struct start start = { look_up(file), true };
+	char *const *env = WITH_SESSION(envp, &start);
 
 	if (!real_spawnp)
 		return ENOSYS;

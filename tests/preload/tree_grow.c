@@ -356,6 +356,16 @@ static void step_exec_by(void)
 	fail("exec: %s", strerror(errno));
 }
 
+/* An exec that is expected to fail. */
+static void step_try_exec(void)
+{
+	char *path = word();
+	char *argv[] = { path, NULL };
+
+	execv(path, argv);
+	must(errno == EACCES);
+}
+
 static void step_env(void)
 {
 	char *name = word();
@@ -441,6 +451,7 @@ static const struct {
 	{ "exec_empty", step_exec_empty },
 	{ "execle", step_execle },
 	{ "exec_by", step_exec_by },
+	{ "try_exec", step_try_exec },
 	{ "env", step_env },
 	{ "daemon", step_daemon },
 	{ "close_all", close_all },

@@ -64,6 +64,9 @@ over "--no-follow"
 tree --no-follow -- "$grow" hold 5 system hold 7 "${ready[@]}"
 check "--no-follow: system() neither" session env '(.processes | length) == 1'
 over "--no-follow"
+tree --no-follow -- sh -c 'exec "$@"' sh "$grow" hold 5 "${ready[@]}"
+check "--no-follow: what the first becomes is counted" holds "$pid" 5
+over "--no-follow"
 
 # A static program can't be counted; what it starts is.
 cat >"$work/static.c" <<'END'
@@ -84,6 +87,28 @@ if ${CC:-gcc} -static "$work/static.c" -o "$work/static" 2>/dev/null; then
 	check "below a static program: the tree" session env \
 		'([.processes[].charged / 1048576 | floor] | sort) == [5, 7]'
 	over "below a static program"
+
+	# In place of a counted one: the old image's pages go at once.
+	cat >"$work/waits.c" <<'END'
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	while (access(argv[argc - 1], F_OK))
+		usleep(20000);
+	return 0;
+}
+END
+	${CC:-gcc} -static "$work/waits.c" -o "$work/waits"
+	tree -- "$grow" hold 5 fork hold 7 say "$work/ready" \
+		exec_by "$work/waits" "$work/stop"
+	check "exec of a static program: the old pages go" await session env \
+		'(.processes | length) == 1 and
+		 (.processes[0].charged / 1048576 | floor) == 5'
+	over "exec of a static program"
+	chmod -x "$work/waits"
+	tree -- "$grow" hold 5 try_exec "$work/waits" hold 6 "${ready[@]}"
+	check "exec that fails: nothing is lost" holds "$pid" 11
+	over "exec that fails"
 else
 	echo "skip  a static program: can't be built here"
 fi
