@@ -7,6 +7,7 @@
  */
 #include "tools/proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct status {
@@ -81,4 +83,55 @@ bool proc_is_alive(uint32_t pid, uint64_t when_ns)
 	return ticks <= 0 ||
 	       status.start_ticks * (UINT64_C(1000000000) / (uint64_t)ticks) <=
 		       when_ns;
+}
+
+/* The last number in its NSpid line: its pid in its own namespace.  0 when that
+ * is ours. */
+static uint32_t own_pid(const char *number)
+{
+	char text[2048];
+	char path[64];
+	char *at;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%.16s/status", number);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	at = strstr(text, "\nNSpid:");
+	if (!at)
+		return 0;
+	at += 7;
+	at[strcspn(at, "\n")] = '\0';
+	/* "NSpid:\t4711\t1": the first is the one we know. */
+	return strchr(at, '\t') == strrchr(at, '\t')
+		       ? 0
+		       : (uint32_t)strtoul(strrchr(at, '\t'), NULL, 10);
+}
+
+uint32_t proc_find(uint32_t pid, uint64_t ns)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	uint32_t found = 0;
+
+	while (dir && !found && (entry = readdir(dir))) {
+		char path[64];
+		struct stat st;
+
+		if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
+		    own_pid(entry->d_name) != pid)
+			continue;
+		snprintf(path, sizeof(path), "/proc/%.16s/ns/pid",
+			 entry->d_name);
+		if (!stat(path, &st) && st.st_ino == ns)
+			found = (uint32_t)strtoul(entry->d_name, NULL, 10);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
 }

@@ -17,4 +17,13 @@
  */
 bool proc_is_alive(uint32_t pid, uint64_t when_ns);
 
+/**
+ * proc_find - who is process @pid of another pid namespace, to us?
+ * @ns: inode of that namespace
+ *
+ * Reads all of /proc.  Return: its pid in our namespace; 0 when there is no
+ * such process that we may look at: of a namespace that isn't below ours, too.
+ */
+uint32_t proc_find(uint32_t pid, uint64_t ns);
+
 #endif

@@ -25,6 +25,7 @@
 #include "core/atomic.h"
 #include "core/audit.h"
 #include "core/process.h"
+#include "tools/proc.h"
 
 /* Should an event be missed, the table is looked over this often. */
 #define LOOK_MS 200
@@ -41,9 +42,9 @@ struct watch {
 	bool ended;
 	int events; /* epoll's */
 	int signals;
-	int joins;      /* eventfd: somebody joined */
-	int *fds;       /* one for each slot; -1: none */
-	uint32_t *pids; /* whom it is for */
+	int joins;        /* eventfd: somebody joined */
+	int *fds;         /* one for each slot; -1: none */
+	uint64_t *states; /* the slot's, when it was first watched */
 	uint32_t nr_slots;
 };
 
@@ -84,7 +85,7 @@ static void drop(struct watch *watch, uint32_t slot)
 	if (watch->fds[slot] >= 0)
 		close(watch->fds[slot]);
 	watch->fds[slot] = -1;
-	watch->pids[slot] = 0;
+	watch->states[slot] = 0;
 }
 
 /*
@@ -112,8 +113,21 @@ static bool add(struct watch *watch, int fd, uint32_t what)
 	return fd >= 0 && !epoll_ctl(watch->events, EPOLL_CTL_ADD, fd, &event);
 }
 
+/* Watch @pid, who has the slot. */
+static bool watch_one(struct watch *watch, uint32_t slot, uint32_t pid,
+		      uint64_t state)
+{
+	drop(watch, slot);
+	watch->fds[slot] = (int)syscall(SYS_pidfd_open, pid, 0);
+	watch->states[slot] = state;
+	if (add(watch, watch->fds[slot], slot))
+		return true;
+	drop(watch, slot);
+	return false;
+}
+
 /* Watch whoever is in the table and not watched yet. */
-static void look(struct watch *watch)
+static void look(struct watch *watch, bool at_leisure)
 {
 	uint32_t high = mt_table_high(watch->session, MT_PROCESSES);
 
@@ -121,21 +135,42 @@ static void look(struct watch *watch)
 		struct mt_process *process = &watch->session->processes[i];
 		uint64_t state = load_acquire(&process->state);
 		uint32_t pid = (uint32_t)(state >> 32);
+		uint64_t ns = load_relaxed(&process->pid_ns);
 
 		if ((state & 0xff) != MT_PROC_LIVE ||
-		    load_relaxed(&process->pid_ns) != watch->self.pid_ns)
+		    (watch->states[i] == state && watch->fds[i] >= 0))
 			continue;
-		if (watch->pids[i] == pid && watch->fds[i] >= 0)
-			continue;
-		drop(watch, i);
-		watch->fds[i] = (int)syscall(SYS_pidfd_open, pid, 0);
-		watch->pids[i] = pid;
-		/* No descriptor to be had: it is looked at now and then. */
-		if (!add(watch, watch->fds[i], i)) {
-			drop(watch, i);
-			reap(watch, i);
+		if (ns == watch->self.pid_ns) {
+			/* No descriptor to be had: it is looked at now and
+			 * then. */
+			if (!watch_one(watch, i, pid, state))
+				reap(watch, i);
+		} else if (at_leisure || watch->states[i] != state) {
+			/* It costs a look at all of /proc: when it is new, and
+			 * when there is time. */
+			pid = proc_find(pid, ns);
+			if (pid && load_acquire(&process->state) == state)
+				watch_one(watch, i, pid, state);
+			else
+				drop(watch, i);
+			watch->states[i] = state;
 		}
 	}
+}
+
+/* The process that was watched in this slot has ended. */
+static void take_end(struct watch *watch, uint32_t slot)
+{
+	uint64_t state = watch->states[slot];
+
+	/* Of another namespace: core can't see it, but we have seen its end. */
+	if (load_relaxed(&watch->session->processes[slot].pid_ns) !=
+	    watch->self.pid_ns)
+		mt_process_reap(watch->session, slot, state, MT_ENDED_EXITED);
+	else
+		reap(watch, slot);
+	/* It stays readable: it would wake us for ever. */
+	drop(watch, slot);
 }
 
 static void wait_for_children(struct watch *watch)
@@ -184,8 +219,8 @@ static int open_watch(struct watch *watch)
 
 	watch->nr_slots = watch->session->header->tables[MT_PROCESSES].capacity;
 	watch->fds = calloc(watch->nr_slots, sizeof(*watch->fds));
-	watch->pids = calloc(watch->nr_slots, sizeof(*watch->pids));
-	if (!watch->fds || !watch->pids)
+	watch->states = calloc(watch->nr_slots, sizeof(*watch->states));
+	if (!watch->fds || !watch->states)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < watch->nr_slots; i++)
 		watch->fds[i] = -1;
@@ -223,11 +258,9 @@ static void take_event(struct watch *watch, uint32_t what)
 		take_signals(watch);
 	} else if (what == JOINS) {
 		if (read(watch->joins, &count, sizeof(count)) > 0)
-			look(watch);
+			look(watch, false);
 	} else {
-		reap(watch, what);
-		/* It stays readable: it would wake us for ever. */
-		drop(watch, what);
+		take_end(watch, what);
 	}
 }
 
@@ -260,14 +293,14 @@ int supervise(struct mt_session *session, pid_t child)
 	}
 	start_waker(&watch);
 	wait_for_children(&watch);
-	look(&watch);
-	while (!watch.ended) {
+	look(&watch, true);
+	for (unsigned idle = 0; !watch.ended;) {
 		struct epoll_event events[64];
 		int n = epoll_wait(watch.events, events, MT_ARRAY_SIZE(events),
 				   LOOK_MS);
 
 		if (n <= 0) {
-			look(&watch);
+			look(&watch, ++idle % 16 == 0);
 			mt_process_reap_dead(session, watch.self.pid_ns, 16);
 		}
 		for (int i = 0; i < n; i++)
@@ -284,6 +317,6 @@ int supervise(struct mt_session *session, pid_t child)
 	close(watch.signals);
 	mt_process_reap_dead(session, watch.self.pid_ns, UINT32_MAX);
 	free(watch.fds);
-	free(watch.pids);
+	free(watch.states);
 	return watch.status;
 }

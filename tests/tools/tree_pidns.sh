@@ -42,6 +42,26 @@ check "nor when run is gone" session twins "$twins"
 check "both ended: all is back" await listed twins dead
 check "both ended: gc" removed twins
 
+# Those that run can see from outside are back at their end, whoever else is
+# still there.
+"$m" run -n inner -s none -- sh -c '
+	unshare -pf --mount-proc --kill-child "$@" hold 20 fork hold 30 \
+		say "$0/in" wait "$0/end" &
+	echo $! >"$0/unshare"
+	exec "$1" hold 5 say "$0/out" wait "$0/last"' "$work" "$grow" &
+run=$!
+said out
+said in
+check "three in two namespaces" session inner \
+	'[.processes[] | select(.charged > 4194304)] | length == 3'
+kill -9 "$(cat "$work/unshare")"
+check "what was in a namespace that ended is back" await session inner \
+	'.processes | length == 1'
+: >"$work/last"
+wait $run
+check "and all at the end" listed inner dead
+check "gc" removed inner
+
 # A new namespace in an empty root, where nobody can read which it is.
 mkdir -m 777 "$work/empty"
 "$m" run -n blind -s none -- "$grow" newpid fork chroot "$work/empty" hold 3 \
