@@ -81,8 +81,11 @@ static int check_header(const struct mt_header *header, size_t size)
 		return -EINVAL;
 	if (header->major != MT_SEGMENT_MAJOR)
 		return -EPROTO;
+	/* Fields are only ever appended: an earlier minor version. */
+	if (header->header_size < sizeof(*header))
+		return -EPROTO;
 	if (header->segment_size != size || header->header_size > size ||
-	    header->header_size < sizeof(*header) || header->page_size < 512 ||
+	    header->page_size < 512 ||
 	    (header->page_size & (header->page_size - 1)))
 		return -EINVAL;
 	for (int t = 0; t < MT_NR_TABLES; t++) {
