@@ -135,16 +135,31 @@ sanitized: $(UNIT) $(B)/memtally
 	@B=$(B) tests/unit.sh
 
 # Any bytes as a segment, for a minute; needs clang.
+FUZZ_TIME ?= 60
+FUZZED    := -g -O1 -std=gnu17 -D_GNU_SOURCE -I.
+FUZZ_SRC  := tests/fuzz/fuzz_reader.c core/reader.c tools/model.c tools/proc.c \
+	     tools/format.c
+
 fuzz:
 	@tests/deps.sh tidy
 	@mkdir -p $(B)/fuzz/corpus
 	$(call say,FUZZ)
-	$(Q)clang -g -O1 -fsanitize=fuzzer,address,undefined -std=gnu17 \
-		-D_GNU_SOURCE -I. -o $(B)/fuzz/fuzz_reader \
-		tests/fuzz/fuzz_reader.c core/reader.c tools/model.c \
-		tools/proc.c tools/format.c $(CJSON)
-	$(Q)$(B)/fuzz/fuzz_reader -max_total_time=60 -print_final_stats=1 \
-		$(B)/fuzz/corpus
+	$(Q)clang $(FUZZED) -fsanitize=address,undefined -DMT_FUZZ_MAIN=1 \
+		-o $(B)/fuzz/mutate $(FUZZ_SRC) $(CJSON)
+	$(Q)clang $(FUZZED) -fsanitize=fuzzer,address,undefined \
+		-o $(B)/fuzz/fuzz_reader $(FUZZ_SRC) $(CJSON)
+	$(Q)$(B)/fuzz/mutate 20000
+	$(Q)$(B)/fuzz/mutate -w $(B)/fuzz/corpus/seed
+	$(Q)$(B)/fuzz/fuzz_reader -max_total_time=$(FUZZ_TIME) -max_len=8192 \
+		-print_final_stats=1 $(B)/fuzz/corpus tests/fuzz/corpus
+
+# After a long run: the smallest set of inputs that reaches as far.
+fuzz-keep:
+	@mkdir -p $(B)/fuzz/kept && rm -f $(B)/fuzz/kept/*
+	$(Q)$(B)/fuzz/fuzz_reader -merge=1 -max_len=8192 $(B)/fuzz/kept \
+		$(B)/fuzz/corpus tests/fuzz/corpus
+	$(Q)mkdir -p tests/fuzz/corpus && rm -f tests/fuzz/corpus/*
+	$(Q)cp $(B)/fuzz/kept/* tests/fuzz/corpus/
 
 layers: $(B)/libmemtally.so $(B)/libmemtally-core.a $(B)/memtally
 	@B=$(B) tests/layers.sh
@@ -194,7 +209,8 @@ uninstall:
 clean:
 	rm -rf $(B)
 
-.PHONY: all deps check check-huge check-programs demo bench stress fuzz asan tsan sanitized \
+.PHONY: all deps check check-huge check-programs demo bench stress fuzz \
+	fuzz-keep asan tsan sanitized \
 	layers exports format format-check tidy install uninstall clean
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -9,6 +9,8 @@
  *	      tools/model.c tools/proc.c tools/format.c -lcjson
  * With -DMT_FUZZ_MAIN, and without "fuzzer", the same mutations each time:
  * ROUNDS of them (100000) of a small segment that has something of everything.
+ * -w FILE writes that segment, for libFuzzer to start from.  corpus/ keeps what
+ * `make fuzz` found worth keeping.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -81,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #if MT_FUZZ_MAIN
-#define FILE_SIZE 16384
+#define FILE_SIZE 8192
 
 static const struct {
 	uint32_t stride;
@@ -93,6 +95,7 @@ static const struct {
 	[MT_LINES] = { sizeof(struct mt_line), 8 },
 	[MT_ENDED] = { sizeof(struct mt_ended), 4 },
 	[MT_RECORDS] = { sizeof(struct mt_record), 2 },
+	[MT_RULES] = { sizeof(struct mt_rule), 1 },
 };
 
 static uint64_t seed = 1;
@@ -194,7 +197,8 @@ static void mutate(uint8_t *file, size_t size)
 
 	for (unsigned i = 0; i < count; i++) {
 		/* The header's share is larger than its size. */
-		size_t range = random_number() % 4 ? size : 576;
+		size_t range =
+			random_number() % 4 ? size : sizeof(struct mt_header);
 		size_t at = random_number() % range;
 
 		if (random_number() % 2) {
@@ -206,6 +210,15 @@ static void mutate(uint8_t *file, size_t size)
 		       &numbers[random_number() % MT_ARRAY_SIZE(numbers)],
 		       random_number() % 2 ? 8 : 4);
 	}
+}
+
+/* What the fuzzer starts from. */
+static int write_seed(const char *path, const uint8_t *file)
+{
+	FILE *to = fopen(path, "w");
+
+	must(to && fwrite(file, FILE_SIZE, 1, to) == 1, "can't write");
+	return fclose(to) != 0;
 }
 
 /* The same for a mapping table, which is read from its file. */
@@ -263,6 +276,13 @@ int main(int argc, char **argv)
 	fill_header(good);
 	fill_groups(good);
 	fill_rest(good);
+	if (argc > 2 && strcmp(argv[1], "-w") == 0) {
+		int ret = write_seed(argv[2], good);
+
+		free(good);
+		free(bad);
+		return ret;
+	}
 	for (unsigned long i = 0; i < rounds; i++) {
 		memcpy(bad, good, FILE_SIZE);
 		mutate(bad, FILE_SIZE);
