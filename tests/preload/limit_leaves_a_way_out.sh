@@ -1,0 +1,1 @@
+exec "$MEMTALLY" run -s none -m 64M -- "$1"
