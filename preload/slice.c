@@ -60,11 +60,18 @@ struct leaf {
 uint16_t mt_slice_owners[MT_GRANULES];
 bool mt_slice_huge;
 
-static _Atomic uint16_t index_of[MT_GRANULES]; /* of its run or leaf; + 1 */
+/*
+ * A granule's run or leaf; + 1.  In pieces made when they are needed: whole
+ * tables in .bss would count against a limit on data (ulimit -d).
+ */
+#define INDEX_SHIFT 11
+#define INDEX_MASK  ((UINT64_C(1) << INDEX_SHIFT) - 1)
+static _Atomic uintptr_t index_pieces[MT_GRANULES >> INDEX_SHIFT];
+
 static struct run runs[NR_RUNS];
 static _Atomic uint32_t nr_runs;
 static _Atomic uint32_t current_run[MT_OWNERS]; /* + 1 */
-static struct leaf leaves[NR_LEAVES];
+static _Atomic uintptr_t all_leaves;            /* NR_LEAVES */
 static _Atomic uint32_t nr_leaves;
 static _Atomic uintptr_t leaves_paid; /* LEAF_WORDS for each leaf */
 
@@ -90,9 +97,56 @@ static uint32_t owner_of_granule(uintptr_t granule)
 	return __atomic_load_n(&mt_slice_owners[granule], __ATOMIC_ACQUIRE);
 }
 
+static void *private_memory(size_t bytes)
+{
+	void *p =
+		mt_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return mt_sys_is_error(p) ? NULL : p;
+}
+
+/* Memory behind a pointer that is set once, by whoever comes first. */
+static bool make_once(_Atomic uintptr_t *where, size_t bytes)
+{
+	uintptr_t none = 0;
+	void *p;
+
+	if (load_acquire(where))
+		return true;
+	p = private_memory(bytes);
+	if (p && !cas_seq_cst(where, &none, (uintptr_t)p))
+		mt_sys_munmap(p, bytes);
+	return load_acquire(where);
+}
+
+static bool make_index(uintptr_t granule)
+{
+	return make_once(&index_pieces[granule >> INDEX_SHIFT],
+			 sizeof(uint16_t) << INDEX_SHIFT);
+}
+
+/* Of granules that have, or had, an owner; others need make_index(). */
+static _Atomic uint16_t *index_at(uintptr_t granule)
+{
+	uintptr_t piece = load_acquire(&index_pieces[granule >> INDEX_SHIFT]);
+
+	return (_Atomic uint16_t *)piece + (granule & INDEX_MASK);
+}
+
+static uint32_t index_of(uintptr_t granule)
+{
+	return load_relaxed(index_at(granule)) - 1u;
+}
+
+static struct leaf *leaf_at(uint32_t index)
+{
+	return (struct leaf *)load_acquire(&all_leaves) + index;
+}
+
 static void set_granule(uintptr_t granule, uint32_t index, uint32_t owner)
 {
-	store_relaxed(&index_of[granule], (uint16_t)(index + 1));
+	store_relaxed(index_at(granule), (uint16_t)(index + 1));
 	__atomic_store_n(&mt_slice_owners[granule], (uint16_t)owner,
 			 __ATOMIC_RELEASE);
 }
@@ -106,7 +160,7 @@ uint32_t mt_slice_owner_slow(uintptr_t address)
 
 	if (owner_of_granule(granule) != MT_OWNER_MIXED)
 		return owner_of_granule(granule);
-	leaf = &leaves[load_relaxed(&index_of[granule]) - 1];
+	leaf = leaf_at(index_of(granule));
 	if (!(load_acquire(&leaf->ours[page / 64]) >> page % 64 & 1))
 		return MT_OWNER_NONE;
 	return load_relaxed(&leaf->owner[offset >> HUGE_SHIFT]);
@@ -154,13 +208,10 @@ static uintptr_t reserve(size_t size, size_t align)
 
 static void *notes(size_t bytes)
 {
-	void *p =
-		mt_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = private_memory(bytes);
 
-	if (mt_sys_is_error(p))
-		return NULL;
-	mt_sys_madvise(p, bytes, MADV_WIPEONFORK);
+	if (p)
+		mt_sys_madvise(p, bytes, MADV_WIPEONFORK);
 	return p;
 }
 
@@ -187,6 +238,18 @@ static void look_for_huge(void)
 	store_release(&done, 1);
 }
 
+/* What was taken last from a run, and can't be used, is there for the next. */
+static void put_back(uintptr_t at, size_t size)
+{
+	uintptr_t granule = at >> MT_GRANULE_SHIFT;
+	uintptr_t next = at + size;
+
+	if (owner_of_granule(granule) != MT_OWNER_MIXED)
+		cas_seq_cst(&runs[index_of(granule)].next, &next, at);
+	else
+		mt_slice_drop((void *)at, size);
+}
+
 /* A new run with room for @size bytes; its index + 1, or 0. */
 static uint32_t make_run(uint32_t owner, size_t size, size_t align)
 {
@@ -205,6 +268,12 @@ static uint32_t make_run(uint32_t owner, size_t size, size_t align)
 	if (!run->start)
 		return 0;
 	run->end = run->start + room;
+	for (uintptr_t at = run->start; at < run->end; at += MT_GRANULE) {
+		if (!make_index(at >> MT_GRANULE_SHIFT)) {
+			mt_sys_munmap((void *)run->start, room);
+			return 0;
+		}
+	}
 	pages = room >> page_shift();
 	look_for_huge();
 	if (mt_slice_huge)
@@ -271,18 +340,19 @@ static struct leaf *make_leaf(uintptr_t granule)
 	uint16_t none = 0;
 	uint32_t index;
 
-	if (!load_relaxed(&index_of[granule])) {
+	if (!make_index(granule))
+		return NULL;
+	if (!load_relaxed(index_at(granule))) {
 		index = fetch_add_relaxed(&nr_leaves, 1);
 		if (index >= NR_LEAVES) {
 			fetch_add_relaxed(&nr_leaves, (uint32_t)-1);
 			return NULL;
 		}
 		/* Two threads at once: one leaf is lost. */
-		cas_seq_cst(&index_of[granule], &none, (uint16_t)(index + 1));
+		cas_seq_cst(index_at(granule), &none, (uint16_t)(index + 1));
 	}
-	set_granule(granule, load_relaxed(&index_of[granule]) - 1u,
-		    MT_OWNER_MIXED);
-	return &leaves[load_relaxed(&index_of[granule]) - 1];
+	set_granule(granule, index_of(granule), MT_OWNER_MIXED);
+	return leaf_at(index_of(granule));
 }
 
 /* One word's share of a range of pages. */
@@ -334,12 +404,14 @@ static bool mark_leaves(uintptr_t at, uintptr_t end, uint32_t owner)
 	return true;
 }
 
-static bool make_leaves_paid(void)
+static bool make_leaves(void)
 {
-	uintptr_t none = 0;
 	size_t bytes = NR_LEAVES * LEAF_WORDS * sizeof(uint64_t);
+	uintptr_t none = 0;
 	void *p;
 
+	if (!make_once(&all_leaves, NR_LEAVES * sizeof(struct leaf)))
+		return false;
 	if (load_acquire(&leaves_paid))
 		return true;
 	p = notes(bytes);
@@ -361,7 +433,7 @@ static uintptr_t take_of_leaves(uint32_t owner, size_t size, size_t align)
 	size_t room = round_up(size + 1, HUGE_PAGE);
 	uintptr_t at;
 
-	if (room < size || !make_leaves_paid())
+	if (room < size || !make_leaves())
 		return 0;
 	at = reserve(room, MT_MAX(align, HUGE_PAGE));
 	if (!at)
@@ -383,8 +455,13 @@ void *mt_slice_take(uint32_t owner, size_t size, size_t align)
 		at = take_of_run(owner, size, align);
 	if (!at)
 		at = take_of_leaves(owner, size, align);
-	if (!at || mt_sys_mprotect((void *)at, size, PROT_READ | PROT_WRITE))
+	if (!at)
 		return NULL;
+	/* Refused under a limit on data. */
+	if (mt_sys_mprotect((void *)at, size, PROT_READ | PROT_WRITE)) {
+		put_back(at, size);
+		return NULL;
+	}
 	return (void *)at;
 }
 
@@ -408,7 +485,7 @@ bool mt_slice_drop(void *addr, size_t len)
 static struct bits next_paid(uintptr_t *at, uintptr_t end)
 {
 	uintptr_t granule = *at >> MT_GRANULE_SHIFT;
-	uint32_t index = load_relaxed(&index_of[granule]) - 1u;
+	uint32_t index = index_of(granule);
 	uintptr_t start = granule << MT_GRANULE_SHIFT;
 	_Atomic uint64_t *words;
 
@@ -457,7 +534,7 @@ void *mt_slice_chunk(void *addr, size_t *len)
 {
 	uintptr_t at = (uintptr_t)addr & ~(HUGE_PAGE - 1);
 	uintptr_t granule = at >> MT_GRANULE_SHIFT;
-	struct run *run = &runs[load_relaxed(&index_of[granule]) - 1u];
+	struct run *run = &runs[index_of(granule)];
 
 	if (owner_of_granule(granule) == MT_OWNER_MIXED ||
 	    !load_relaxed(run->untouched) || at < load_relaxed(run->untouched))
