@@ -5,6 +5,7 @@
  */
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "tests/preload/count.h"
 
@@ -12,6 +13,35 @@ static void *allocate(void *arg)
 {
 	free(malloc(10000));
 	return arg;
+}
+
+static long address_space(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	long pages;
+
+	must(f && fscanf(f, "%ld", &pages) == 1);
+	fclose(f);
+	return pages;
+}
+
+/* Refused by the system, not by us: that takes nothing either. */
+static void refused_data(void)
+{
+	struct rlimit limit;
+	long before;
+
+	must(getrlimit(RLIMIT_DATA, &limit) == 0);
+	limit.rlim_cur = 40 << 20;
+	if (limit.rlim_cur > limit.rlim_max)
+		limit.rlim_cur = limit.rlim_max;
+	must(setrlimit(RLIMIT_DATA, &limit) == 0);
+	before = address_space();
+	for (int i = 0; i < 5000; i++)
+		must(!malloc((size_t)50 << 20) && errno == ENOMEM);
+	if (address_space() > before + 5000)
+		fail("refusals took %ld pages of address space",
+		     address_space() - before);
 }
 
 int main(void)
@@ -45,5 +75,6 @@ int main(void)
 		_exit(1);
 	}
 	expect_clean_exit(pid);
+	refused_data();
 	return 0;
 }
