@@ -321,3 +321,36 @@ uint32_t mt_counter_common(const struct mt_session *session, uint32_t a,
 	}
 	return MT_NONE;
 }
+
+#define OVERAGE_SHIFT 20
+#define DELAY_SHIFT   14 /* 2^6 s at an overage of 1 */
+#define DELAY_MOST    2000
+
+uint64_t mt_counter_overage(int64_t usage, int64_t high)
+{
+	uint64_t most = UINT64_C(64) << OVERAGE_SHIFT;
+	uint64_t base = (uint64_t)MT_MAX(high, 1);
+	uint64_t above;
+
+	if (usage <= (int64_t)base)
+		return 0;
+	above = (uint64_t)usage - base;
+	if (above / base >= 64)
+		return most;
+	/* No group is so large that the digits lost here count. */
+	while (above >> (64 - OVERAGE_SHIFT) && base > 1) {
+		above >>= 1;
+		base >>= 1;
+	}
+	return (above << OVERAGE_SHIFT) / base;
+}
+
+uint64_t mt_counter_delay_ms(uint64_t overage, int64_t pages)
+{
+	uint64_t ms = overage * overage * 1000;
+
+	ms = ms >> OVERAGE_SHIFT >> DELAY_SHIFT;
+	ms = ms * (uint64_t)MT_MIN(pages, MT_CHARGE_MAX / 1024) /
+	     MT_BATCH_DEFAULT;
+	return MT_MIN(ms, (uint64_t)DELAY_MOST);
+}

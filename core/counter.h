@@ -89,4 +89,23 @@ void mt_counter_reset_peak(struct mt_session *session, uint32_t group);
 bool mt_counter_is_below(const struct mt_session *session, uint32_t group,
 			 uint32_t ancestor);
 
+/**
+ * mt_counter_overage - by how much usage is above `high`, relative to it
+ *
+ * (usage - high) / high with 20 binary digits behind the point, floored; a
+ * `high` of 0 counts as 1.  0 when it isn't above.  Capped at 64.0, where any
+ * delay has long reached its most.  The kernel's formula, as is the next.
+ */
+uint64_t mt_counter_overage(int64_t usage, int64_t high);
+
+/**
+ * mt_counter_delay_ms - how long a charge above `high` is to be held up
+ * @overage: the highest of all levels
+ * @pages: charged since the last delay
+ *
+ * 64 s times the overage squared, times pages / 64; 2 s at most.  Delays of
+ * up to 10 ms are not worth their sleep: that is the caller's to say.
+ */
+uint64_t mt_counter_delay_ms(uint64_t overage, int64_t pages);
+
 #endif

@@ -182,19 +182,26 @@ bool mt_group_matches(const char *path, const char *pattern)
 	return !*pattern;
 }
 
+void mt_group_set_limits(struct mt_session *session, uint32_t group,
+			 const struct mt_rule_limits *limits)
+{
+	if (limits->min != MT_RULE_UNSET)
+		mt_counter_set_min(session, group, limits->min);
+	if (limits->low != MT_RULE_UNSET)
+		mt_counter_set_low(session, group, limits->low);
+	if (limits->high != MT_RULE_UNSET)
+		mt_counter_set_high(session, group, limits->high);
+	if (limits->max != MT_RULE_UNSET)
+		mt_counter_force_max(session, group, limits->max);
+}
+
 static void obey(struct mt_session *session, uint32_t index,
 		 const struct mt_rule *rule)
 {
-	struct mt_group *group = &session->groups[index];
+	struct mt_rule_limits limits = { rule->min, rule->low, rule->high,
+					 rule->max };
 
-	if (rule->min != MT_RULE_UNSET)
-		mt_counter_set_min(session, index, rule->min);
-	if (rule->low != MT_RULE_UNSET)
-		mt_counter_set_low(session, index, rule->low);
-	if (rule->high != MT_RULE_UNSET)
-		store_seq_cst(&group->high, rule->high);
-	if (rule->max != MT_RULE_UNSET)
-		mt_counter_force_max(session, index, rule->max);
+	mt_group_set_limits(session, index, &limits);
 }
 
 /* What the session's rules say of a group that is being made: whom it is

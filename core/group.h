@@ -93,6 +93,10 @@ struct mt_rule_limits {
 	int64_t max;
 };
 
+/* Set those limits that are not MT_RULE_UNSET; lowered ones by force. */
+void mt_group_set_limits(struct mt_session *session, uint32_t group,
+			 const struct mt_rule_limits *limits);
+
 /**
  * mt_group_add_rule - limits for every group whose path matches @pattern
  *

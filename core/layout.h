@@ -136,7 +136,22 @@ struct mt_header {
 	_Atomic uint64_t settled;  /* of them, those that an audit has seen */
 
 	_Alignas(MT_CACHELINE) struct mt_table tables[MT_NR_TABLES];
+
+	_Atomic uint32_t
+		on_max; /* MT_ON_MAX_*: when nothing can be reclaimed */
+	_Atomic uint32_t wait_ms; /* for MT_ON_MAX_WAIT */
+	/* Who chooses whom to kill: its pid in the high half, and since when,
+	 * CLOCK_MONOTONIC ms, in the low; 0: nobody. */
+	_Atomic uint64_t killer;
+	uint64_t reserved1[2];
 };
+
+/* header.on_max */
+#define MT_ON_MAX_ENOMEM     0u
+#define MT_ON_MAX_WAIT       1u
+#define MT_ON_MAX_KILL       2u
+#define MT_ON_MAX_KILL_GROUP 3u
+#define MT_ON_MAX_STOP       4u
 
 /* header.flags */
 #define MT_SESSION_BY_PROC   0u /* default groups: /COMM.PID */
@@ -200,6 +215,7 @@ enum mt_group_state {
 #define MT_GROUP_EXCLUSIVE 1u /* made for one process, which names it */
 #define MT_GROUP_KEEP      2u /* has limits or was asked for: do not retire */
 #define MT_GROUP_OOM_GROUP 4u /* oom.group */
+#define MT_GROUP_STOPPED   8u /* processes below were stopped at its limit */
 
 enum mt_process_state {
 	MT_PROC_FREE,
@@ -237,7 +253,11 @@ struct mt_process {
 	char leaving[16];
 
 	/* The word of last resort, for "/" (order of enum mt_kind). */
-	_Alignas(MT_CACHELINE) _Atomic uint64_t word[8];
+	_Alignas(MT_CACHELINE) _Atomic uint64_t word[MT_NR_KINDS];
+	/* Somebody at a limit wants its cached pages back: a count in the high
+	 * half, the limited group in the low; and the last it has answered. */
+	_Atomic uint64_t asked;
+	_Atomic uint64_t answered;
 };
 
 /*

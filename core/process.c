@@ -334,6 +334,7 @@ static void fill_slot(struct mt_process *process,
 	store_relaxed(&process->map_file, 0);
 	store_relaxed(&process->metadata, 0);
 	store_relaxed(&process->parent_pid, facts->parent_pid);
+	store_relaxed(&process->answered, load_relaxed(&process->asked));
 	store_byte_relaxed(&process->leaving[0], '\0');
 	memset(process->comm, 0, sizeof(process->comm));
 	memcpy(process->comm, facts->comm, sizeof(facts->comm));
@@ -772,5 +773,29 @@ int64_t mt_process_charged(struct mt_session *session, uint32_t index)
 	for (int k = 0; k < MT_NR_KINDS; k++)
 		pages += mt_process_charged_kind(session, index,
 						 (enum mt_kind)k);
+	return pages;
+}
+
+int64_t mt_process_charged_below(struct mt_session *session, uint32_t index,
+				 uint32_t group)
+{
+	uint32_t high = mt_table_high(session, MT_LINES);
+	int64_t pages = 0;
+
+	for (int k = 0; k < MT_NR_KINDS; k++) {
+		if (group == MT_ROOT)
+			pages += mt_word_used(load_relaxed(
+				&session->processes[index].word[k]));
+	}
+	for (uint32_t i = 0; i < high; i++) {
+		uint64_t ident = load_acquire(&session->lines[i].ident);
+
+		if (!ident || mt_line_process(ident) != index ||
+		    !mt_counter_is_below(session, mt_line_group(ident), group))
+			continue;
+		for (int k = 0; k < MT_NR_KINDS; k++)
+			pages += mt_word_used(
+				load_relaxed(&session->lines[i].word[k]));
+	}
 	return pages;
 }

@@ -116,6 +116,10 @@ bool mt_process_reap(struct mt_session *session, uint32_t process,
 unsigned mt_process_reap_dead(struct mt_session *session, uint64_t pid_ns,
 			      unsigned most);
 
+/* Pages that a process holds in @group and below it, stocks left out. */
+int64_t mt_process_charged_below(struct mt_session *session, uint32_t process,
+				 uint32_t group);
+
 /* Pages that a process holds, stocks left out: all kinds, or one. */
 int64_t mt_process_charged(struct mt_session *session, uint32_t process);
 int64_t mt_process_charged_kind(struct mt_session *session, uint32_t process,

@@ -273,6 +273,28 @@ static bool consume(_Atomic uint64_t *word, int64_t pages)
 	return true;
 }
 
+/* As the kernel does: not on a stock hit, and what was really charged. */
+static void note_high(struct mt_session *session, struct mt_task *task,
+		      uint32_t group, int64_t pages)
+{
+	uint32_t at = group;
+
+	for (int i = 0; i < MT_DEPTH_MAX; i++) {
+		const struct mt_group *level;
+
+		if (at >= session->header->tables[MT_GROUPS].capacity)
+			return;
+		level = &session->groups[at];
+		if (unlikely(load_relaxed(&level->usage) >
+			     load_relaxed(&level->high))) {
+			task->over_group = group;
+			task->over_pages += pages;
+			return;
+		}
+		at = load_relaxed(&level->parent);
+	}
+}
+
 static bool charge_tree(struct mt_session *session, struct mt_task *task,
 			const struct place *place, int64_t pages,
 			int64_t surplus, bool forced, uint32_t *ret_refuser)
@@ -291,6 +313,7 @@ static bool charge_tree(struct mt_session *session, struct mt_task *task,
 		op_say(&op, MT_OP_COMMIT, all);
 		word_add(place->word, pages, surplus);
 		note_process(op.process, all);
+		note_high(session, task, place->group, all);
 	}
 	op_end(task, &op);
 	return ok;

@@ -39,6 +39,10 @@ struct mt_task {
 	volatile uint32_t depth; /* operations under way: 0 or 1, and 2 for a
 				    handler inside one */
 	uint32_t next_victim;
+	/* Charged into the tree while a level was above its `high`, and where;
+	 * for the caller to take. */
+	uint32_t over_group;
+	int64_t over_pages;
 	uint32_t evicted; /* it has lines that lines[] doesn't know */
 	struct {
 		uint32_t group; /* + 1 */

@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "core/atomic.h"
-#include "core/audit.h"
 #include "core/counter.h"
 #include "core/group.h"
 #include "core/process.h"
@@ -36,6 +35,7 @@
 
 MT_TLS uint8_t mt_flags;
 MT_TLS uint32_t mt_refuser;
+MT_TLS int64_t mt_refused;
 
 /* A thread's own. */
 struct seat {
@@ -252,6 +252,9 @@ static bool will_count(void)
 
 bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 {
+	const struct mt_process *me;
+	struct mt_task *task;
+
 	if (unlikely(!joined())) {
 		if (will_count())
 			pend(kind, pages);
@@ -259,11 +262,18 @@ bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 	}
 	if (unlikely(load_relaxed(&self->has_pending)))
 		flush_pending();
-	if (likely(mt_charge(&session, my_task(), resolve(group), kind, pages,
-			     &mt_refuser)))
-		return true;
-	mt_flags |= MT_REFUSED;
-	return false;
+	task = my_task();
+	if (unlikely(!mt_charge(&session, task, resolve(group), kind, pages,
+				&mt_refuser))) {
+		mt_refused = pages;
+		mt_flags |= MT_REFUSED;
+		return false;
+	}
+	me = &session.processes[self->process];
+	if (unlikely(task->over_pages ||
+		     load_relaxed(&me->asked) != load_relaxed(&me->answered)))
+		mt_flags |= MT_LATER;
+	return true;
 }
 
 void mt_account_charge_forced(uint32_t group, enum mt_kind kind, int64_t pages)
@@ -305,37 +315,14 @@ void mt_account_metadata(int64_t pages)
 			      (uint64_t)now);
 }
 
-bool mt_account_round(unsigned round)
+struct mt_task *mt_account_task(void)
 {
-	static struct mt_audit_scratch scratch;
-	uint32_t refuser = mt_refuser;
-	int saved = errno;
-	int64_t repaired;
-	int64_t before;
-	bool better;
+	return my_task();
+}
 
-	mt_flags &= (uint8_t)~MT_REFUSED;
-	if ((mt_flags & MT_INSIDE) || !joined())
-		return false;
-	mt_flags |= MT_INSIDE;
-	mt_group_event(&session, refuser, MT_EVENT_MAX);
-	before = load_seq_cst(&session.groups[refuser].usage);
-	mt_process_reap_dead(
-		&session,
-		load_relaxed(&session.processes[self->process].pid_ns),
-		UINT32_MAX);
-	/* What the dead left of an operation must not keep the living out. */
-	if (mt_audit_is_due(&session))
-		mt_audit(&session, &scratch, &repaired);
-	mt_heap_purge(MT_NONE);
-	mt_drain(&session, my_task(), refuser);
-	better = load_seq_cst(&session.groups[refuser].usage) < before;
-	/* The first time others may have given back meanwhile: try again. */
-	if (!better && round > 0)
-		mt_group_event(&session, refuser, MT_EVENT_OOM);
-	mt_flags &= (uint8_t)~MT_INSIDE;
-	errno = saved;
-	return better ? round < 16 : round == 0;
+uint32_t mt_account_resolve(uint32_t group)
+{
+	return resolve(group);
 }
 
 uint32_t mt_account_current(void)

@@ -22,10 +22,15 @@
 	2u /* this thread is inside the shim's own start or limit
 			 path: do not enter it again */
 
+#define MT_LATER                                                               \
+	4u /* this thread is to be throttled, or others want pages back:       \
+	      limit.h */
+
 /* One byte per thread: the only thing a wrapper tests after each call. */
 extern MT_TLS uint8_t mt_flags;
-/* The refusing group, while MT_REFUSED is set. */
+/* The refusing group, while MT_REFUSED is set, and what it refused. */
 extern MT_TLS uint32_t mt_refuser;
+extern MT_TLS int64_t mt_refused;
 
 /* The process's default group as charges name it, whatever its index in the
  * segment is at the moment: resolved at each charge. */
@@ -54,17 +59,6 @@ void mt_account_move(uint32_t from, enum mt_kind from_kind, uint32_t to,
 /* Pages of the allocator's own (base blocks, internal slices), uncharged. */
 void mt_account_metadata(int64_t pages);
 
-/**
- * mt_account_round - one round of the limit path, with no lock held
- * @round: 0 for the first
- *
- * Call after a refusal: clears MT_REFUSED, reaps the dead, purges the
- * process's cached heap pages.  errno is left alone.
- *
- * Return: true: try the same call again; false: give up, ENOMEM.
- */
-bool mt_account_round(unsigned round);
-
 /* Make sure that this process has joined, as far as it can.  Cheap when it
  * has.  Return: is anything counted? */
 bool mt_account_start(void);
@@ -86,6 +80,13 @@ bool mt_account_is_first(void);
 /* Before an exec of what can't be followed, and after it failed (NULL):
  * mt_process_leaving(). */
 void mt_account_leaving(const char *name);
+
+/* This thread's state in the session; only where there is one and the process
+ * has joined. */
+struct mt_task *mt_account_task(void);
+
+/* The group behind MT_HOME, or @group itself. */
+uint32_t mt_account_resolve(uint32_t group);
 
 /* The session and this process's slot (MT_NONE: not counted). */
 struct mt_session *mt_account_session(void);

@@ -452,6 +452,16 @@ static uint32_t look_up(uint32_t group)
 	return 0;
 }
 
+uint32_t mt_heap_nr_groups(void)
+{
+	return 1 + load_acquire(&nr_others);
+}
+
+uint32_t mt_heap_group(uint32_t n)
+{
+	return n ? load_acquire(&others[n - 1].group) - 1 : MT_HOME;
+}
+
 /* With our hooks, but its metadata without. */
 static uint32_t make_owner(uint32_t group)
 {

@@ -41,6 +41,11 @@ int mt_heap_flags(uint32_t owner);
  */
 size_t mt_heap_purge(uint32_t group);
 
+/* The groups that this process has heap arenas for: how many there are, and
+ * the one of a number below that (the first is MT_HOME). */
+uint32_t mt_heap_nr_groups(void);
+uint32_t mt_heap_group(uint32_t n);
+
 /* This thread's allocations go to @group's arena from now on (MT_HOME: the
  * process's default group).  May allocate. */
 void mt_heap_enter(uint32_t group);

@@ -36,6 +36,7 @@
 #include "preload/account.h"
 #include "preload/heap.h"
 #include "preload/jemalloc.h"
+#include "preload/limit.h"
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -105,33 +106,39 @@ static inline void forget_refusal(void)
 	mt_flags &= (uint8_t)~MT_REFUSED;
 }
 
-/* A call gave NULL.  Is it to be made again? */
-static bool again(unsigned *round)
+/* Before a call, with a flag set. */
+static MT_COLD void look_at_flags(void)
 {
-	bool better = (mt_flags & MT_REFUSED) && mt_account_round(*round);
+	/* A refusal that did no harm, because a cache only got less than it
+	 * wanted: it would bar the way to new address space. */
+	forget_refusal();
+	if (mt_flags & MT_LATER)
+		mt_limit_later(true);
+}
 
-	(*round)++;
+/* A call gave NULL.  Is it to be made again? */
+static MT_COLD bool again(struct mt_limit_rounds *rounds)
+{
+	bool better = (mt_flags & MT_REFUSED) && mt_limit_round(rounds);
+
 	forget_refusal();
 	return better;
 }
 
-/*
- * Makes a call until it gives memory or the limit path gives up.
- *
- * A refusal that did no harm, because a cache only got less than it wanted,
- * may be left over from an earlier call: it would bar the way to new address
- * space.
- */
+/* Makes a call until it gives memory or the limit path gives up. */
 #define RETRY(call)                                                            \
 	({                                                                     \
-		unsigned round_ = 0;                                           \
 		void *p_;                                                      \
                                                                                \
 		if (unlikely(mt_flags))                                        \
-			forget_refusal();                                      \
-		do                                                             \
-			p_ = (call);                                           \
-		while (unlikely(!p_) && again(&round_));                       \
+			look_at_flags();                                       \
+		p_ = (call);                                                   \
+		if (unlikely(!p_)) {                                           \
+			struct mt_limit_rounds rounds_ = { 0 };                \
+                                                                               \
+			while (!p_ && again(&rounds_))                         \
+				p_ = (call);                                   \
+		}                                                              \
 		likely(p_) ? p_ : out_of_memory();                             \
 	})
 
@@ -150,10 +157,10 @@ static MT_COLD void *malloc_slow(size_t size)
 
 static MT_COLD void *malloc_failed(size_t size)
 {
-	unsigned round = 0;
+	struct mt_limit_rounds rounds = { 0 };
 	void *p = NULL;
 
-	while (!p && again(&round))
+	while (!p && again(&rounds))
 		p = je_malloc(size);
 	return p ? p : out_of_memory();
 }

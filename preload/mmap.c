@@ -40,6 +40,7 @@
 #include "core/atomic.h"
 #include "core/sys.h"
 #include "preload/account.h"
+#include "preload/limit.h"
 #include "preload/maplock.h"
 
 #ifndef MREMAP_DONTUNMAP
@@ -330,7 +331,9 @@ static inline void settle(struct mt_mapping_bill *bill)
 static MT_COLD bool pay_by_rounds(uint32_t group, enum mt_kind kind,
 				  int64_t pages)
 {
-	for (unsigned round = 0; mt_account_round(round); round++) {
+	struct mt_limit_rounds rounds = { 0 };
+
+	while (mt_limit_round(&rounds)) {
 		if (mt_account_charge(group, kind, pages))
 			return true;
 	}
@@ -346,6 +349,8 @@ static inline bool pay(struct mt_mapping_bill *bill, uint32_t group,
 	if (unlikely(!mt_account_charge(group, kind, pages)) &&
 	    !pay_by_rounds(group, kind, pages))
 		return false;
+	if (unlikely(mt_flags & MT_LATER))
+		mt_limit_later(false);
 	mt_mapping_bill_add(bill, group, kind, -pages);
 	return true;
 }

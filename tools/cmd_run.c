@@ -37,9 +37,18 @@ static const char help[] =
 	"  -m, --max SIZE       the most that CMD and its children may hold\n"
 	"  -n, --name NAME      name of the session (CMD.PID)\n"
 	"  -s, --summary KIND   text, json or none, perhaps with :FILE\n"
-	"  -g, --group 'GLOB:max=SIZE'   a limit for every group whose path "
-	"matches,\n"
-	"                       now or later: '/cc1.*:max=500M'\n"
+	"  -H, --high SIZE      above it they are slowed down, not refused\n"
+	"      --low SIZE, --min SIZE   what others leave them, if they can; "
+	"or "
+	"always\n"
+	"  -p, --property K=V   MemoryMax= MemoryHigh= MemoryLow= MemoryMin=\n"
+	"  -g, --group 'GLOB:max=SIZE[,high=SIZE,low=SIZE,min=SIZE]'\n"
+	"                       for every group whose path matches, now or "
+	"later\n"
+	"      --on-max POLICY  when nothing can be reclaimed: enomem "
+	"(default), "
+	"wait=SEC,\n"
+	"                       kill (the largest process), kill-group, stop\n"
 	"      --by proc|prog|none   a group for each process, each program, "
 	"or none\n"
 	"      --batch PAGES    pages a thread charges ahead (64)\n"
@@ -62,7 +71,9 @@ struct rule {
 struct run {
 	char **command;
 	const char *name;
-	int64_t max; /* bytes; INT64_MAX: none */
+	struct mt_rule_limits limits; /* bytes; MT_RULE_UNSET */
+	uint32_t on_max;              /* MT_ON_MAX_* */
+	uint32_t wait_ms;
 	uint32_t batch;
 	uint32_t flags;
 	struct rule rules[RULES_MOST];
@@ -116,6 +127,9 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 }
 };
 
+static const struct mt_rule_limits unset = { MT_RULE_UNSET, MT_RULE_UNSET,
+					     MT_RULE_UNSET, MT_RULE_UNSET };
+
 static int set_by(struct run *run, const char *by)
 {
 	run->flags &= ~MT_SESSION_BY_MASK;
@@ -152,19 +166,64 @@ static int set_batch(struct run *run, const char *text)
 	return 0;
 }
 
-static const char not_yet[] = "not available in this version";
-
-/* Known, but without effect yet. */
-static bool later_key(const char *key)
+/* One of the four limits, by its name here or in systemd's files. */
+static int64_t *limit_named(struct mt_rule_limits *limits, const char *key,
+			    size_t len)
 {
-	return strncmp(key, "min=", 4) == 0 || strncmp(key, "low=", 4) == 0 ||
-	       strncmp(key, "high=", 5) == 0;
+	static const struct {
+		const char *name;
+		const char *property;
+		size_t offset;
+	} all[] = {
+		{ "max", "MemoryMax", offsetof(struct mt_rule_limits, max) },
+		{ "high", "MemoryHigh", offsetof(struct mt_rule_limits, high) },
+		{ "low", "MemoryLow", offsetof(struct mt_rule_limits, low) },
+		{ "min", "MemoryMin", offsetof(struct mt_rule_limits, min) },
+	};
+
+	for (size_t i = 0; i < MT_ARRAY_SIZE(all); i++) {
+		if ((strlen(all[i].name) == len &&
+		     strncmp(key, all[i].name, len) == 0) ||
+		    (strlen(all[i].property) == len &&
+		     strncmp(key, all[i].property, len) == 0))
+			return (int64_t *)((char *)limits + all[i].offset);
+	}
+	return NULL;
+}
+
+static int set_limit(struct mt_rule_limits *limits, const char *key,
+		     const char *size)
+{
+	int64_t bytes;
+
+	if (parse_size(size, &bytes))
+		return failed(size, "not a size (512M, 75%, max)");
+	*limit_named(limits, key, strlen(key)) = bytes;
+	return 0;
+}
+
+/* KEY=SIZE; @known: which of the two sets of names. */
+static int set_by_text(struct mt_rule_limits *limits, const char *text,
+		       bool properties, const char *form)
+{
+	size_t len = strcspn(text, "=");
+	int64_t *limit = limit_named(limits, text, len);
+	int64_t bytes;
+
+	if (!text[len] || !limit || (text[0] == 'M') != properties)
+		return failed(text, form);
+	if (parse_size(text + len + 1, &bytes))
+		return failed(text + len + 1, "not a size (512M, 75%, max)");
+	/* In bytes until the session's page size is known. */
+	*limit = bytes;
+	return 0;
 }
 
 /* GLOB:key=SIZE[,key=SIZE]... */
 static int add_rule(struct run *run, const char *text)
 {
-	static const char form[] = "--group takes '/PATTERN:max=SIZE'";
+	static const char form[] =
+		"--group takes '/PATTERN:max=SIZE[,high=...,low=...,min=...]'";
 	const char *colon = strrchr(text, ':');
 	struct rule *rule = &run->rules[run->nr_rules];
 	char keys[128];
@@ -179,30 +238,53 @@ static int add_rule(struct run *run, const char *text)
 		return failed(text, form);
 	snprintf(rule->pattern, sizeof(rule->pattern), "%.*s",
 		 (int)(colon - text), text);
-	rule->limits = (struct mt_rule_limits){ MT_RULE_UNSET, MT_RULE_UNSET,
-						MT_RULE_UNSET, MT_RULE_UNSET };
+	rule->limits = unset;
 	strcpy(keys, colon + 1);
 	while ((key = strsep(&rest, ","))) {
-		int64_t bytes;
+		int ret = set_by_text(&rule->limits, key, false, form);
 
-		if (strncmp(key, "max=", 4) != 0)
-			return failed(text, later_key(key) ? not_yet : form);
-		if (parse_size(key + 4, &bytes))
-			return failed(key + 4, "not a size (512M, 75%, max)");
-		/* In bytes until the session's page size is known. */
-		rule->limits.max = bytes;
+		if (ret)
+			return ret;
 	}
 	run->nr_rules++;
 	return 0;
+}
+
+static int set_on_max(struct run *run, const char *text)
+{
+	static const char *const names[] = {
+		[MT_ON_MAX_ENOMEM] = "enomem",
+		[MT_ON_MAX_KILL] = "kill",
+		[MT_ON_MAX_KILL_GROUP] = "kill-group",
+		[MT_ON_MAX_STOP] = "stop",
+	};
+	double seconds;
+	char *end;
+
+	for (uint32_t i = 0; i < MT_ARRAY_SIZE(names); i++) {
+		if (names[i] && strcmp(text, names[i]) == 0) {
+			run->on_max = i;
+			return 0;
+		}
+	}
+	if (strncmp(text, "wait=", 5) == 0 &&
+	    strspn(text + 5, "0123456789.") == strlen(text + 5)) {
+		seconds = strtod(text + 5, &end);
+		if (end > text + 5 && !*end && seconds <= 1000000) {
+			run->on_max = MT_ON_MAX_WAIT;
+			run->wait_ms = (uint32_t)(seconds * 1000);
+			return 0;
+		}
+	}
+	return failed(text, "--on-max takes enomem, wait=SECONDS, kill, "
+			    "kill-group or stop");
 }
 
 static int take_option(struct run *run, int opt)
 {
 	switch (opt) {
 	case 'm':
-		if (parse_size(optarg, &run->max))
-			return failed(optarg, "not a size (512M, 75%, max)");
-		return 0;
+		return set_limit(&run->limits, "max", optarg);
 	case 'n':
 		if (!mt_session_name_ok(optarg))
 			return failed(optarg, "not fit for a session's name");
@@ -228,18 +310,17 @@ static int take_option(struct run *run, int opt)
 		run->exec = true;
 		return 0;
 	case OPT_ON_MAX:
-		if (strcmp(optarg, "enomem") == 0)
-			return 0;
-		return failed(optarg, "not available in this version: "
-				      "--on-max takes enomem");
+		return set_on_max(run, optarg);
 	case 'H':
-		return failed("--high", not_yet);
+		return set_limit(&run->limits, "high", optarg);
 	case OPT_LOW:
-		return failed("--low", not_yet);
+		return set_limit(&run->limits, "low", optarg);
 	case OPT_MIN:
-		return failed("--min", not_yet);
+		return set_limit(&run->limits, "min", optarg);
 	case 'p':
-		return failed("--property", not_yet);
+		return set_by_text(&run->limits, optarg, true,
+				   "--property takes MemoryMax=, MemoryHigh=, "
+				   "MemoryLow= or MemoryMin=");
 	case 'g':
 		return add_rule(run, optarg);
 	default:
@@ -358,23 +439,35 @@ static int64_t in_pages(const struct run *run, int64_t bytes)
 {
 	int64_t pages = bytes / (int64_t)run->session.header->page_size;
 
-	return MT_MIN(pages, MT_UNLIMITED);
+	return bytes == MT_RULE_UNSET ? bytes : MT_MIN(pages, MT_UNLIMITED);
+}
+
+static struct mt_rule_limits all_in_pages(const struct run *run,
+					  const struct mt_rule_limits *bytes)
+{
+	return (struct mt_rule_limits){ in_pages(run, bytes->min),
+					in_pages(run, bytes->low),
+					in_pages(run, bytes->high),
+					in_pages(run, bytes->max) };
 }
 
 static int set_limits(struct run *run)
 {
-	if (run->max != INT64_MAX)
-		mt_counter_force_max(&run->session, run->group,
-				     in_pages(run, run->max));
-	for (unsigned i = 0; i < run->nr_rules; i++) {
-		struct rule *rule = &run->rules[i];
-		int ret;
+	struct mt_rule_limits own = all_in_pages(run, &run->limits);
 
-		rule->limits.max = in_pages(run, rule->limits.max);
-		ret = mt_group_add_rule(&run->session, rule->pattern,
-					&rule->limits);
+	mt_group_set_limits(&run->session, run->group, &own);
+	if (!run->nested) {
+		store_relaxed(&run->session.header->wait_ms, run->wait_ms);
+		store_relaxed(&run->session.header->on_max, run->on_max);
+	}
+	for (unsigned i = 0; i < run->nr_rules; i++) {
+		struct mt_rule_limits limits =
+			all_in_pages(run, &run->rules[i].limits);
+		int ret = mt_group_add_rule(&run->session,
+					    run->rules[i].pattern, &limits);
+
 		if (ret)
-			return failed(rule->pattern,
+			return failed(run->rules[i].pattern,
 				      "no room for another pattern");
 	}
 	return 0;
@@ -545,6 +638,12 @@ static void print_text(const struct run *run, const struct model *model,
 	fprintf(to, "   now %s   refused %" PRIu64,
 		model_size(model, load_relaxed(&group->usage), text),
 		load_relaxed(&group->events[MT_EVENT_OOM]));
+	if (load_relaxed(&group->high) < MT_UNLIMITED)
+		fprintf(to, "   high %" PRIu64,
+			load_relaxed(&group->events[MT_EVENT_HIGH]));
+	if (load_relaxed(&group->events[MT_EVENT_OOM_KILL]))
+		fprintf(to, "   killed %" PRIu64,
+			load_relaxed(&group->events[MT_EVENT_OOM_KILL]));
 	if (model->nr_alive)
 		fprintf(to, "   %u still running", model->nr_alive);
 	fputc('\n', to);
@@ -659,7 +758,7 @@ int cmd_run(int argc, char **argv)
 
 	if (!run)
 		return failed("run", strerror(ENOMEM));
-	run->max = INT64_MAX;
+	run->limits = unset;
 	ret = parse(run, argc, argv);
 	if (!ret)
 		ret = check_command(run);

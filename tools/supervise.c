@@ -280,6 +280,15 @@ static void repair(struct mt_session *session)
 	mt_audit(session, &scratch, &pages);
 }
 
+static void reap_all(struct watch *watch)
+{
+	uint32_t high = mt_table_high(watch->session, MT_PROCESSES);
+
+	for (uint32_t i = 0; i < high && i < watch->nr_slots; i++)
+		reap(watch, i);
+	mt_process_reap_dead(watch->session, watch->self.pid_ns, UINT32_MAX);
+}
+
 int supervise(struct mt_session *session, pid_t child)
 {
 	struct watch watch = { .session = session, .child = child };
@@ -307,15 +316,20 @@ int supervise(struct mt_session *session, pid_t child)
 			take_event(&watch, events[i].data.u32);
 		repair(session);
 	}
-	/* The command has been waited for: its own slot first. */
-	for (uint32_t i = 0; i < watch.nr_slots; i++) {
-		if (i < mt_table_high(session, MT_PROCESSES))
-			reap(&watch, i);
-		drop(&watch, i);
+	/* The command has been waited for: its own slot first.  Where a whole
+	 * group was killed, the rest of it needs another moment. */
+	for (int tries = 0; tries < 100; tries++) {
+		reap_all(&watch);
+		if (!WIFSIGNALED(watch.status) ||
+		    WTERMSIG(watch.status) != SIGKILL ||
+		    !load_relaxed(&session->header->nr_live))
+			break;
+		usleep(2000);
 	}
+	for (uint32_t i = 0; i < watch.nr_slots; i++)
+		drop(&watch, i);
 	close(watch.events);
 	close(watch.signals);
-	mt_process_reap_dead(session, watch.self.pid_ns, UINT32_MAX);
 	free(watch.fds);
 	free(watch.states);
 	return watch.status;

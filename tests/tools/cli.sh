@@ -43,8 +43,6 @@ expect 125 'not a size' "$m" run -m 0x10 true
 expect 125 'not fit' "$m" run -n ../x true
 expect 125 'not fit' "$m" run -n "$(printf 'a\nb')" true
 expect 125 '1 to 65536' "$m" run --batch 0 true
-expect 125 'not available' "$m" run --on-max kill true
-expect 125 'not available' "$m" run -H 10M true
 expect 127 'command not found' "$m" run -- no-such-command
 expect 126 'Permission denied' "$m" run -- /etc/passwd
 expect 0 '' "$m" run -s none -- true

@@ -13,7 +13,7 @@ refuses() { # WHAT WHY
 }
 check "no pattern" refuses 'x:max=1M' "x:max=1M: --group takes"
 check "no limit" refuses '/x' "/x: --group takes"
-check "no such key" refuses '/x:most=1M' "/x:most=1M: --group takes"
+check "no such key" refuses "/x:most=1M" "most=1M: --group takes"
 check "no size" refuses '/x:max=12Q' "12Q: not a size"
 
 # Two programs that take 64 MiB; one of them may have less.

@@ -52,9 +52,15 @@ refused() {
 	check "$name: one line" equal "$(grep -c "^memtally: .*$text" <<<"$out")" \
 		"$(wc -l <<<"$out")"
 }
-for o in --high=1G --low=1G --min=1G --property=MemoryMax=1G; do
-	refused "${o%%=*}" "${o%%=*}: not available" "$m" run "$o" true
-done
+refused "--property, wrong" "MemoryMost=1G: --property takes" "$m" run \
+	-p MemoryMost=1G true
+refused "--property without a size" "12Q: not a size" "$m" run \
+	-p MemoryMax=12Q true
+refused "--on-max, wrong" "--on-max takes" "$m" run --on-max wait=x true
+check "the limits of a session" says '.groups[0] | .min == 1048576 and
+	.low == 2097152 and .high == 3221225472 and .max == 4294967296' \
+	bash -c '"$1" run -s json:/dev/stdout -m 4G -p MemoryHigh=3G --low 2M \
+		--min 1M true' - "$m"
 refused "an unknown option" "unrecognized option '--frob'" "$m" run --frob true
 mkdir "$work/broken"
 cp "$m" "$work/broken/"

@@ -462,12 +462,48 @@ START_TEST(a_limit_once_accepted_is_never_passed)
 }
 END_TEST
 
+START_TEST(the_delay_above_high_is_the_kernels)
+{
+	static const struct {
+		int64_t usage;
+		int64_t high;
+		int64_t pages;
+		uint64_t ms;
+	} cases[] = {
+		{ 25600, 25600, 64, 0 },     { 25856, 25600, 64, 6 },
+		{ 26112, 25600, 64, 25 },    { 26880, 25600, 64, 159 },
+		{ 28160, 25600, 64, 639 },   { 28928, 25600, 64, 1081 },
+		{ 29952, 25600, 64, 1849 },  { 30208, 25600, 64, 2000 },
+		{ 30720, 25600, 64, 2000 },  { 28160, 25600, 16, 159 },
+		{ 28160, 25600, 256, 2000 }, { 1, 0, 64, 0 },
+		{ 101, 100, 64, 6 },         { 105, 100, 1, 2 },
+		{ 200, 100, 1, 1000 },
+	};
+
+	for (size_t i = 0; i < MT_ARRAY_SIZE(cases); i++)
+		ck_assert_uint_eq(
+			mt_counter_delay_ms(mt_counter_overage(cases[i].usage,
+							       cases[i].high),
+					    cases[i].pages),
+			cases[i].ms);
+	/* Far out, nothing wraps. */
+	ck_assert_uint_eq(
+		mt_counter_delay_ms(mt_counter_overage(MT_UNLIMITED, 0),
+				    MT_CHARGE_MAX),
+		2000);
+	ck_assert_uint_eq(mt_counter_overage(5, MT_UNLIMITED), 0);
+	ck_assert_uint_eq(
+		mt_counter_overage(MT_UNLIMITED, MT_UNLIMITED / 2) >> 10, 1024);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("counter");
 
 	tcase_add_checked_fixture(tc, setup_tree, teardown);
 	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, the_delay_above_high_is_the_kernels);
 	tcase_add_test(tc, a_charge_counts_at_the_group_and_all_above_it);
 	tcase_add_test(tc, usage_may_equal_max_and_not_pass_it);
 	tcase_add_test(

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * limit.c - the limit path; see limit.h.
+ */
+#include "preload/limit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+#include "core/atomic.h"
+#include "core/audit.h"
+#include "core/counter.h"
+#include "core/group.h"
+#include "core/process.h"
+#include "core/sys.h"
+#include "preload/heap.h"
+
+#define ROUNDS    16 /* fruitless ones, before the policy */
+#define PROGRESS  64 /* rounds in all, however much each brings */
+#define THROTTLES 16 /* as many looks, before one sleeps */
+#define MS        UINT64_C(1000000)
+
+/* Shorter delays are not worth a sleep. */
+#define DELAY_LEAST_MS 10
+
+/* How long a killed process may take to let go. */
+#define DEATH_MS 2000
+
+static uint64_t now_ns(void)
+{
+	return mt_sys_clock_ns(CLOCK_MONOTONIC);
+}
+
+/* The time passes whatever signals come; their handlers run meanwhile. */
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec left = { (time_t)(ns / (1000 * MS)),
+				 (long)(ns % (1000 * MS)) };
+
+	while (mt_syscall2(SYS_nanosleep, &left, &left) == -EINTR)
+		;
+}
+
+static void count_stall(struct mt_session *session, uint32_t group,
+			uint64_t since_ns)
+{
+	uint64_t us = (now_ns() - since_ns) / 1000;
+
+	for (int i = 0; i < MT_DEPTH_MAX; i++) {
+		if (group >= session->header->tables[MT_GROUPS].capacity)
+			return;
+		fetch_add_relaxed(&session->groups[group].stall_us, us);
+		group = load_relaxed(&session->groups[group].parent);
+	}
+}
+
+static int64_t usage_of(struct mt_session *session, uint32_t group)
+{
+	return load_seq_cst(&session->groups[group].usage);
+}
+
+/*
+ * What this process has in cached heap pages below @group, back to the system.
+ * Return: pages.
+ */
+static size_t give_back(struct mt_session *session, uint32_t group)
+{
+	uint32_t n = mt_heap_nr_groups();
+	size_t pages = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t one = mt_heap_group(i);
+
+		if (mt_counter_is_below(session, mt_account_resolve(one),
+					group))
+			pages += mt_heap_purge(one);
+	}
+	return pages;
+}
+
+/*
+ * Ask the processes that hold something below @group to give back what they
+ * can: each does on its next way through a wrapper.  Return: how many that had
+ * answered so far.
+ */
+static unsigned ask_others(struct mt_session *session, uint32_t group)
+{
+	uint32_t high = mt_table_high(session, MT_LINES);
+	uint32_t own = mt_account_process();
+	uint32_t last = MT_NONE;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < high; i++) {
+		uint64_t ident = load_acquire(&session->lines[i].ident);
+		uint32_t process = mt_line_process(ident);
+		_Atomic uint64_t *asked;
+		uint64_t seen;
+
+		if (!ident || process == own || process == last ||
+		    process >= mt_table_high(session, MT_PROCESSES) ||
+		    mt_word_used(load_relaxed(
+			    &session->lines[i].word[MT_HEAP])) <= 0 ||
+		    !mt_counter_is_below(session, mt_line_group(ident), group))
+			continue;
+		last = process;
+		asked = &session->processes[process].asked;
+		seen = load_relaxed(asked);
+		/* Asked already, and silent since: perhaps idle for hours. */
+		if (seen != load_acquire(&session->processes[process].answered))
+			continue;
+		if (cas_seq_cst(asked, &seen, ((seen >> 32) + 1) << 32 | group))
+			n++;
+	}
+	return n;
+}
+
+/* Up to a millisecond, for others to give something back. */
+static void wait_for_others(struct mt_session *session, uint32_t group,
+			    int64_t usage)
+{
+	uint64_t begin = now_ns();
+
+	while (usage_of(session, group) >= usage && now_ns() - begin < MS)
+		sleep_ns(MS / 20);
+	count_stall(session, group, begin);
+}
+
+static void answer(struct mt_session *session)
+{
+	struct mt_process *process = &session->processes[mt_account_process()];
+	uint64_t asked = load_acquire(&process->asked);
+
+	if (asked == load_relaxed(&process->answered))
+		return;
+	store_release(&process->answered, asked);
+	give_back(session, (uint32_t)asked);
+}
+
+/* One look at every level over its `high`.  Return: pages given back; the
+ * highest of the overages goes to @ret_overage. */
+static size_t look_at_high(struct mt_session *session, uint32_t group,
+			   bool heap_is_free, uint64_t *ret_overage)
+{
+	size_t pages = 0;
+
+	*ret_overage = 0;
+	for (int i = 0; i < MT_DEPTH_MAX; i++) {
+		struct mt_group *at;
+		uint64_t overage;
+
+		if (group >= session->header->tables[MT_GROUPS].capacity)
+			break;
+		at = &session->groups[group];
+		overage = mt_counter_overage(load_seq_cst(&at->usage),
+					     load_relaxed(&at->high));
+		if (overage) {
+			mt_group_event(session, group, MT_EVENT_HIGH);
+			mt_drain(session, mt_account_task(), group);
+			if (heap_is_free)
+				pages += give_back(session, group);
+			ask_others(session, group);
+			overage = mt_counter_overage(load_seq_cst(&at->usage),
+						     load_relaxed(&at->high));
+		}
+		*ret_overage = MT_MAX(*ret_overage, overage);
+		group = load_relaxed(&at->parent);
+	}
+	return pages;
+}
+
+static void throttle(struct mt_session *session, bool heap_is_free)
+{
+	struct mt_task *task = mt_account_task();
+	uint32_t group = task->over_group;
+	int64_t pages = task->over_pages;
+
+	task->over_pages = 0;
+	if (!pages || group == MT_NONE)
+		return;
+	for (int tries = 0; tries < THROTTLES; tries++) {
+		uint64_t overage;
+		size_t got =
+			look_at_high(session, group, heap_is_free, &overage);
+		uint64_t ms = mt_counter_delay_ms(overage, pages);
+		uint64_t begin = now_ns();
+
+		if (ms <= DELAY_LEAST_MS)
+			return;
+		if (got && tries + 1 < THROTTLES)
+			continue;
+		sleep_ns(ms * MS);
+		count_stall(session, group, begin);
+		return;
+	}
+}
+
+void mt_limit_later(bool heap_is_free)
+{
+	struct mt_session *session = mt_account_session();
+	int saved = errno;
+
+	mt_flags &= (uint8_t)~MT_LATER;
+	if (!session || (mt_flags & MT_INSIDE) ||
+	    mt_account_process() == MT_NONE)
+		return;
+	mt_flags |= MT_INSIDE;
+	if (heap_is_free)
+		answer(session);
+	throttle(session, heap_is_free);
+	mt_flags &= (uint8_t)~MT_INSIDE;
+	errno = saved;
+}
+
+/* ---- policies ---- */
+
+/* Is somebody being taken back just now?  Then there will be room. */
+static bool reaping(struct mt_session *session)
+{
+	uint32_t high = mt_table_high(session, MT_PROCESSES);
+
+	for (uint32_t i = 0; i < high; i++) {
+		if ((load_acquire(&session->processes[i].state) & 0xff) ==
+		    MT_PROC_REAPING)
+			return true;
+	}
+	return false;
+}
+
+/* The process that holds most below @group; MT_NONE: nobody holds anything. */
+static uint32_t largest(struct mt_session *session, uint32_t group)
+{
+	uint32_t high = mt_table_high(session, MT_PROCESSES);
+	uint32_t best = MT_NONE;
+	int64_t most = 0;
+
+	for (uint32_t i = 0; i < high; i++) {
+		uint64_t state = load_acquire(&session->processes[i].state);
+		int64_t pages;
+
+		if ((state & 0xff) != MT_PROC_LIVE)
+			continue;
+		pages = mt_process_charged_below(session, i, group);
+		if (pages > most) {
+			most = pages;
+			best = i;
+		}
+	}
+	return best;
+}
+
+/* The group whose processes die together with @victim: the highest with
+ * oom.group from the victim's up to the limited one; MT_NONE: it alone. */
+static uint32_t group_of_death(struct mt_session *session, uint32_t victim,
+			       uint32_t limited)
+{
+	uint32_t group = load_acquire(&session->processes[victim].home);
+	uint32_t found = MT_NONE;
+
+	if (load_relaxed(&session->header->on_max) == MT_ON_MAX_KILL_GROUP)
+		return limited;
+	for (int i = 0; i < MT_DEPTH_MAX; i++) {
+		if (group >= session->header->tables[MT_GROUPS].capacity)
+			break;
+		if (load_relaxed(&session->groups[group].flags) &
+		    MT_GROUP_OOM_GROUP)
+			found = group;
+		if (group == limited)
+			break;
+		group = load_relaxed(&session->groups[group].parent);
+	}
+	return found;
+}
+
+/* Kill one process, if we may judge who it is.  Ourselves come last: then
+ * this does not return. */
+static bool kill_one(struct mt_session *session, uint32_t victim,
+		     uint64_t *ret_state)
+{
+	struct mt_process *process = &session->processes[victim];
+	uint64_t own_ns =
+		load_relaxed(&session->processes[mt_account_process()].pid_ns);
+	uint64_t state = load_acquire(&process->state);
+	int fd;
+	bool done;
+
+	if ((state & 0xff) != MT_PROC_LIVE ||
+	    load_relaxed(&process->pid_ns) != own_ns)
+		return false;
+	*ret_state = state;
+	mt_group_event(session, load_relaxed(&process->home),
+		       MT_EVENT_OOM_KILL);
+	fd = (int)mt_syscall2(SYS_pidfd_open, state >> 32, 0);
+	if (fd < 0)
+		return fd == -ESRCH;
+	/* Still that one, now that its pid can't become another's. */
+	done = load_acquire(&process->state) == state &&
+	       mt_syscall4(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0;
+	mt_sys_close(fd);
+	return done;
+}
+
+/* Wait for a killed process to let go, and take back what it held. */
+static void bury(struct mt_session *session, uint32_t victim, uint64_t state)
+{
+	uint64_t own_ns =
+		load_relaxed(&session->processes[mt_account_process()].pid_ns);
+	uint64_t begin = now_ns();
+
+	while (now_ns() - begin < DEATH_MS * MS) {
+		uint64_t seen;
+		enum mt_life life =
+			mt_process_life(session, victim, own_ns, &seen);
+
+		if (seen != state) {
+			/* Somebody else does it, and may not be through. */
+			if ((seen & 0xff) != MT_PROC_REAPING)
+				return;
+		} else if (life == MT_DEAD) {
+			mt_process_reap(session, victim, state,
+					MT_ENDED_KILLED);
+			return;
+		}
+		sleep_ns(MS);
+	}
+}
+
+static bool kill_all_below(struct mt_session *session, uint32_t group)
+{
+	uint32_t high = mt_table_high(session, MT_PROCESSES);
+	uint32_t own = mt_account_process();
+	bool any = false;
+	uint64_t state;
+
+	mt_group_event(session, group, MT_EVENT_OOM_GROUP_KILL);
+	for (uint32_t i = 0; i < high; i++) {
+		if (i != own &&
+		    mt_counter_is_below(
+			    session, load_relaxed(&session->processes[i].home),
+			    group) &&
+		    kill_one(session, i, &state))
+			any = true;
+	}
+	if (mt_counter_is_below(session,
+				load_relaxed(&session->processes[own].home),
+				group))
+		kill_one(session, own, &state);
+	for (uint32_t i = 0; i < high; i++) {
+		state = load_acquire(&session->processes[i].state);
+		if (i != own && (state & 0xff) == MT_PROC_LIVE &&
+		    mt_counter_is_below(
+			    session, load_relaxed(&session->processes[i].home),
+			    group))
+			bury(session, i, state);
+	}
+	return any;
+}
+
+/*
+ * One at a time, or each of several refused at once would kill one.  Whoever
+ * died meanwhile, or is stopped, has had its time.
+ */
+static bool take_killer(struct mt_session *session, uint64_t *ret_word)
+{
+	_Atomic uint64_t *killer = &session->header->killer;
+	uint32_t ms = (uint32_t)(now_ns() / MS);
+	uint64_t held = 0;
+
+	*ret_word = (uint64_t)mt_sys_getpid() << 32 | ms;
+	return cas_seq_cst(killer, &held, *ret_word) ||
+	       (ms - (uint32_t)held > 2 * DEATH_MS &&
+		cas_seq_cst(killer, &held, *ret_word));
+}
+
+static bool has_room(struct mt_session *session, uint32_t limited,
+		     int64_t pages)
+{
+	return usage_of(session, limited) + pages <=
+	       load_seq_cst(&session->groups[limited].max);
+}
+
+static bool kill_one_or_all(struct mt_session *session, uint32_t limited)
+{
+	uint32_t victim = largest(session, limited);
+	uint32_t together;
+	uint64_t state;
+
+	mt_group_event(session, limited, MT_EVENT_OOM);
+	if (victim == MT_NONE)
+		return false;
+	together = group_of_death(session, victim, limited);
+	if (together != MT_NONE)
+		return kill_all_below(session, together);
+	if (!kill_one(session, victim, &state))
+		return false;
+	bury(session, victim, state);
+	return true;
+}
+
+static bool kill_something(struct mt_session *session, uint32_t limited,
+			   int64_t pages)
+{
+	uint64_t word;
+	bool done = true;
+
+	if (!take_killer(session, &word)) {
+		/* Somebody is at it: its victim's pages may be for us. */
+		sleep_ns(MS);
+		return true;
+	}
+	if (reaping(session))
+		sleep_ns(MS);
+	else if (!has_room(session, limited, pages))
+		done = kill_one_or_all(session, limited);
+	cas_seq_cst(&session->header->killer, &word, 0);
+	return done;
+}
+
+/* Until the limit is raised or others give back: a stopped process looks at
+ * nothing.  Everybody below the limited group stops, ourselves last. */
+static void stop_all_below(struct mt_session *session, uint32_t limited)
+{
+	uint32_t high = mt_table_high(session, MT_PROCESSES);
+	uint32_t own = mt_account_process();
+	uint64_t own_ns = load_relaxed(&session->processes[own].pid_ns);
+	uint64_t begin = now_ns();
+
+	fetch_or_seq_cst(&session->groups[limited].flags, MT_GROUP_STOPPED);
+	for (uint32_t i = 0; i < high; i++) {
+		struct mt_process *process = &session->processes[i];
+		uint64_t state = load_acquire(&process->state);
+
+		if (i != own && (state & 0xff) == MT_PROC_LIVE &&
+		    load_relaxed(&process->pid_ns) == own_ns &&
+		    mt_process_charged_below(session, i, limited) > 0)
+			mt_sys_kill((int)(state >> 32), SIGSTOP);
+	}
+	mt_sys_kill(mt_sys_getpid(), SIGSTOP);
+	/* Continued. */
+	count_stall(session, limited, begin);
+}
+
+static bool wait_a_little(struct mt_session *session, uint32_t limited,
+			  struct mt_limit_rounds *rounds)
+{
+	uint64_t most = load_relaxed(&session->header->wait_ms) * MS;
+	uint64_t begin = now_ns();
+
+	if (!rounds->waiting_ns) {
+		mt_group_event(session, limited, MT_EVENT_OOM);
+		rounds->waiting_ns = begin;
+	}
+	if (begin - rounds->waiting_ns >= most)
+		return false;
+	sleep_ns(MT_MIN(10 * MS, most - (begin - rounds->waiting_ns)));
+	count_stall(session, limited, begin);
+	return true;
+}
+
+/* Nothing could be reclaimed.  Return: try again? */
+static bool apply_policy(struct mt_session *session, uint32_t limited,
+			 int64_t pages, struct mt_limit_rounds *rounds)
+{
+	switch (load_relaxed(&session->header->on_max)) {
+	case MT_ON_MAX_KILL:
+	case MT_ON_MAX_KILL_GROUP:
+		rounds->fruitless = 0;
+		return kill_something(session, limited, pages);
+	case MT_ON_MAX_STOP:
+		mt_group_event(session, limited, MT_EVENT_OOM);
+		stop_all_below(session, limited);
+		return true;
+	case MT_ON_MAX_WAIT:
+		return wait_a_little(session, limited, rounds);
+	default:
+		mt_group_event(session, limited, MT_EVENT_OOM);
+		return false;
+	}
+}
+
+static bool reclaim(struct mt_session *session, uint32_t limited,
+		    unsigned *ret_asked)
+{
+	static struct mt_audit_scratch scratch;
+	int64_t before = usage_of(session, limited);
+	int64_t repaired;
+
+	*ret_asked = 0;
+
+	mt_process_reap_dead(
+		session,
+		load_relaxed(&session->processes[mt_account_process()].pid_ns),
+		UINT32_MAX);
+	/* What the dead left of an operation must not keep the living out. */
+	if (mt_audit_is_due(session))
+		mt_audit(session, &scratch, &repaired);
+	give_back(session, limited);
+	mt_drain(session, mt_account_task(), limited);
+	if (usage_of(session, limited) < before)
+		return true;
+	*ret_asked = ask_others(session, limited);
+	if (*ret_asked)
+		wait_for_others(session, limited, before);
+	mt_drain(session, mt_account_task(), limited);
+	return usage_of(session, limited) < before;
+}
+
+bool mt_limit_round(struct mt_limit_rounds *rounds)
+{
+	struct mt_session *session = mt_account_session();
+	uint32_t limited = mt_refuser;
+	int64_t pages = mt_refused;
+	int saved = errno;
+	bool more = false;
+
+	mt_flags &= (uint8_t)~MT_REFUSED;
+	if (!session || (mt_flags & MT_INSIDE) ||
+	    mt_account_process() == MT_NONE ||
+	    limited >= session->header->tables[MT_GROUPS].capacity)
+		return false;
+	mt_flags |= MT_INSIDE;
+	/* Waiting is one long round. */
+	if (!rounds->waiting_ns)
+		mt_group_event(session, limited, MT_EVENT_MAX);
+	if (reclaim(session, limited, &rounds->asked)) {
+		rounds->fruitless = 0;
+		more = rounds->nr < PROGRESS;
+	} else if (rounds->nr == 0 ||
+		   (rounds->asked && ++rounds->fruitless < ROUNDS)) {
+		/* Others may have given back meanwhile, or will. */
+		more = true;
+	} else {
+		more = apply_policy(session, limited, pages, rounds);
+	}
+	rounds->nr++;
+	mt_flags &= (uint8_t)~MT_INSIDE;
+	errno = saved;
+	return more;
+}
