@@ -26,7 +26,11 @@
 #define WAITERS UINT32_C(0x40000000)
 #define TID     UINT32_C(0x3fffffff)
 
-#define RING  256u
+#define RING  1024u
+/* Filled so far, others than handlers add no faster than they can nap: a
+ * thread that runs free would leave no room for the one that must let the
+ * holder go on. */
+#define EASY  (RING / 8)
 #define SPINS 200u
 
 /* No signal frame is smaller: it holds all registers. */
@@ -90,9 +94,14 @@ static MT_COLD bool is_abandoned(uintptr_t frame, uint32_t me)
 	return (uint32_t)mt_sys_gettid() == me;
 }
 
+static uint32_t queue_length(void)
+{
+	return load_relaxed(&ring_tail) - load_relaxed(&ring_head);
+}
+
 static bool queue_is_full(void)
 {
-	return load_relaxed(&ring_tail) - load_relaxed(&ring_head) >= RING;
+	return queue_length() >= RING;
 }
 
 /* The holder is gone: take its place.  @seen is the word. */
@@ -160,6 +169,7 @@ static MT_COLD bool take_slow(uintptr_t frame, uint32_t me)
 	uint64_t since = 0;
 	uint64_t waited;
 	uint32_t of_turn = 0;
+	bool napped = false;
 	uint32_t seen;
 
 	for (unsigned tries = 0;; tries++) {
@@ -203,9 +213,11 @@ static MT_COLD bool take_slow(uintptr_t frame, uint32_t me)
 		if (is_blocked(seen & TID) && load_relaxed(&turn) == of_turn &&
 		    (!queue_is_full() || waited > LAST_PATIENCE_NS)) {
 			store_relaxed(&stuck, of_turn);
-			return false;
+			if (napped || queue_length() < EASY)
+				return false;
 		}
 		nap(seen);
+		napped = true;
 	}
 }
 
