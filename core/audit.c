@@ -166,9 +166,10 @@ static int64_t correct(struct mt_session *session,
 /* May the audit be taken from this one?  Only from the dead. */
 static bool auditor_is_dead(struct mt_session *session, uint64_t auditor)
 {
+	/* 0, not known yet or any more: then only who is gone is dead. */
 	uint64_t since = load_seq_cst(&session->header->audit_ns);
 
-	return since && (uint32_t)auditor == (uint32_t)mt_process_pid_ns() &&
+	return (uint32_t)auditor == (uint32_t)mt_process_pid_ns() &&
 	       mt_process_pid_life((uint32_t)(auditor >> 32), since) == MT_DEAD;
 }
 

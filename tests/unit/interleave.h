@@ -41,6 +41,10 @@ static void il_step(const volatile void *p, bool write, const char *where,
 			il_step((p), (write), __func__, __LINE__);             \
 	} while (0)
 
+/* Bytes are not told apart from the words they are in: no step. */
+#define load_byte_relaxed(p)     __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define store_byte_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+
 /* The values first and the step after, right in front of the access; each
  * with a name of its own, since a value may hold another access. */
 #define IL_PASTE_(a, b) a##b
