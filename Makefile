@@ -198,11 +198,14 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/memtally
 	install -m 755 $(B)/memtally $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(B)/libmemtally.so $(DESTDIR)$(PREFIX)/lib/memtally/
+	install -d $(DESTDIR)$(PREFIX)/include
+	install -m 644 preload/memtally.h $(DESTDIR)$(PREFIX)/include/
 	install -d $(DESTDIR)$(PREFIX)/share/doc/memtally
 	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/memtally/
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/memtally
+	rm -f $(DESTDIR)$(PREFIX)/bin/memtally \
+		$(DESTDIR)$(PREFIX)/include/memtally.h
 	rm -rf $(DESTDIR)$(PREFIX)/lib/memtally \
 		$(DESTDIR)$(PREFIX)/share/doc/memtally
 

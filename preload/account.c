@@ -26,6 +26,7 @@
 #include "core/group.h"
 #include "core/process.h"
 #include "core/sys.h"
+#include "preload/api.h"
 #include "preload/heap.h"
 #include "preload/init.h"
 
@@ -273,6 +274,8 @@ bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 	if (unlikely(task->over_pages ||
 		     load_relaxed(&me->asked) != load_relaxed(&me->answered)))
 		mt_flags |= MT_LATER;
+	if (unlikely(load_relaxed(&mt_api_watches)))
+		mt_api_look();
 	return true;
 }
 
@@ -291,6 +294,8 @@ void mt_account_uncharge(uint32_t group, enum mt_kind kind, int64_t pages)
 		mt_uncharge(&session, my_task(), resolve(group), kind, pages);
 	else if (will_count())
 		pend(kind, -pages);
+	if (unlikely(load_relaxed(&mt_api_watches)))
+		mt_api_look();
 }
 
 void mt_account_move(uint32_t from, enum mt_kind from_kind, uint32_t to,

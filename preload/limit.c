@@ -16,10 +16,12 @@
 #include "core/sys.h"
 #include "preload/heap.h"
 
-#define ROUNDS    16 /* fruitless ones, before the policy */
-#define PROGRESS  64 /* rounds in all, however much each brings */
-#define THROTTLES 16 /* as many looks, before one sleeps */
-#define MS        UINT64_C(1000000)
+#define ROUNDS      16  /* fruitless ones, before the policy */
+#define PROGRESS    64  /* rounds in all, however much each brings */
+#define THROTTLES   16  /* as many looks, before one sleeps */
+#define RECLAIM_MIN 32  /* pages, at a later look above high */
+#define ANSWER      256 /* pages of the program's caches, for others */
+#define MS          UINT64_C(1000000)
 
 /* Shorter delays are not worth a sleep. */
 #define DELAY_LEAST_MS 10
@@ -60,11 +62,112 @@ static int64_t usage_of(struct mt_session *session, uint32_t group)
 	return load_seq_cst(&session->groups[group].usage);
 }
 
-/*
- * What this process has in cached heap pages below @group, back to the system.
- * Return: pages.
- */
-static size_t give_back(struct mt_session *session, uint32_t group)
+/* The program's caches, the cheapest first. */
+#define NR_CACHES 64
+
+static struct cache {
+	_Atomic uint32_t state; /* below */
+	uint32_t group;
+	memtally_reclaim_fn fn;
+	void *arg;
+	int cost;
+} caches[NR_CACHES];
+
+enum { NO_CACHE, CHANGING, READY, RUNNING };
+
+static MT_TLS const struct cache *my_cache; /* running in this thread */
+
+int mt_limit_reclaim_add(memtally_group group, memtally_reclaim_fn fn,
+			 void *arg, int cost)
+{
+	if (!fn)
+		return -EINVAL;
+	for (unsigned i = 0; i < NR_CACHES; i++) {
+		struct cache *cache = &caches[i];
+		uint32_t none = NO_CACHE;
+
+		if (!cas_seq_cst(&cache->state, &none, CHANGING))
+			continue;
+		cache->group = group;
+		cache->fn = fn;
+		cache->arg = arg;
+		cache->cost = cost;
+		store_seq_cst(&cache->state, READY);
+		return 0;
+	}
+	return -ENOSPC;
+}
+
+void mt_limit_reclaim_del(memtally_group group, memtally_reclaim_fn fn,
+			  void *arg)
+{
+	for (unsigned i = 0; i < NR_CACHES; i++) {
+		struct cache *cache = &caches[i];
+		uint32_t ready = READY;
+
+		if (load_acquire(&cache->state) < READY ||
+		    cache->group != group || cache->fn != fn ||
+		    cache->arg != arg)
+			continue;
+		/* From inside itself: it goes when it returns. */
+		if (cache == my_cache) {
+			my_cache = NULL;
+			return;
+		}
+		while (!cas_seq_cst(&cache->state, &ready, NO_CACHE)) {
+			if (ready < READY)
+				return; /* it took itself away */
+			ready = READY;
+			mt_sys_yield();
+		}
+		return;
+	}
+}
+
+static struct cache *next_cache(struct mt_session *session, uint32_t group,
+				const bool *done)
+{
+	struct cache *best = NULL;
+
+	for (unsigned i = 0; i < NR_CACHES; i++) {
+		struct cache *cache = &caches[i];
+
+		if (load_acquire(&cache->state) == READY && !done[i] &&
+		    (!best || cache->cost < best->cost) &&
+		    mt_counter_is_below(session, cache->group, group))
+			best = cache;
+	}
+	return best;
+}
+
+/* Have the program let go of @want pages below @group.  Return: pages that it
+ * says it did. */
+static int64_t call_caches(struct mt_session *session, uint32_t group,
+			   int64_t want)
+{
+	bool done[NR_CACHES] = { false };
+	struct cache *cache;
+	int64_t got = 0;
+
+	while (got < want && (cache = next_cache(session, group, done))) {
+		uint32_t ready = READY;
+		uint64_t bytes;
+
+		done[cache - caches] = true;
+		if (!cas_seq_cst(&cache->state, &ready, RUNNING))
+			continue;
+		my_cache = cache;
+		bytes = cache->fn((uint64_t)(want - got) * mt_page_size(),
+				  cache->arg);
+		store_release(&cache->state, my_cache ? READY : NO_CACHE);
+		my_cache = NULL;
+		got += (int64_t)MT_MIN(bytes / mt_page_size(), (uint64_t)want);
+	}
+	return got;
+}
+
+/* The heap's free pages below @group, back to the system.  Return: pages. */
+static int64_t purge(struct mt_session *session, uint32_t group)
 {
 	uint32_t n = mt_heap_nr_groups();
 	size_t pages = 0;
@@ -76,7 +179,25 @@ static size_t give_back(struct mt_session *session, uint32_t group)
 					group))
 			pages += mt_heap_purge(one);
 	}
-	return pages;
+	return (int64_t)pages;
+}
+
+/*
+ * What this process has cached below @group: the heap's free pages; and then,
+ * where the program keeps caches of its own, as many of those as are wanting,
+ * which come back through the heap.  Return: pages.
+ */
+static int64_t give_back(struct mt_session *session, uint32_t group,
+			 int64_t want)
+{
+	int64_t pages = purge(session, group);
+	int64_t more = 0;
+
+	if (pages < want)
+		more = call_caches(session, group, want - pages);
+	if (more)
+		purge(session, group);
+	return pages + more;
 }
 
 /*
@@ -134,15 +255,16 @@ static void answer(struct mt_session *session)
 	if (asked == load_relaxed(&process->answered))
 		return;
 	store_release(&process->answered, asked);
-	give_back(session, (uint32_t)asked);
+	give_back(session, (uint32_t)asked, ANSWER);
 }
 
 /* One look at every level over its `high`.  Return: pages given back; the
  * highest of the overages goes to @ret_overage. */
-static size_t look_at_high(struct mt_session *session, uint32_t group,
-			   bool heap_is_free, uint64_t *ret_overage)
+static int64_t look_at_high(struct mt_session *session, uint32_t group,
+			    int64_t want, bool heap_is_free,
+			    uint64_t *ret_overage)
 {
-	size_t pages = 0;
+	int64_t pages = 0;
 
 	*ret_overage = 0;
 	for (int i = 0; i < MT_DEPTH_MAX; i++) {
@@ -158,7 +280,7 @@ static size_t look_at_high(struct mt_session *session, uint32_t group,
 			mt_group_event(session, group, MT_EVENT_HIGH);
 			mt_drain(session, mt_account_task(), group);
 			if (heap_is_free)
-				pages += give_back(session, group);
+				pages += give_back(session, group, want);
 			ask_others(session, group);
 			overage = mt_counter_overage(load_seq_cst(&at->usage),
 						     load_relaxed(&at->high));
@@ -180,8 +302,9 @@ static void throttle(struct mt_session *session, bool heap_is_free)
 		return;
 	for (int tries = 0; tries < THROTTLES; tries++) {
 		uint64_t overage;
-		size_t got =
-			look_at_high(session, group, heap_is_free, &overage);
+		int64_t got = look_at_high(session, group,
+					   tries ? RECLAIM_MIN : pages,
+					   heap_is_free, &overage);
 		uint64_t ms = mt_counter_delay_ms(overage, pages);
 		uint64_t begin = now_ns();
 
@@ -478,7 +601,7 @@ static bool apply_policy(struct mt_session *session, uint32_t limited,
 	}
 }
 
-static bool reclaim(struct mt_session *session, uint32_t limited,
+static bool reclaim(struct mt_session *session, uint32_t limited, int64_t want,
 		    unsigned *ret_asked)
 {
 	static struct mt_audit_scratch scratch;
@@ -494,7 +617,7 @@ static bool reclaim(struct mt_session *session, uint32_t limited,
 	/* What the dead left of an operation must not keep the living out. */
 	if (mt_audit_is_due(session))
 		mt_audit(session, &scratch, &repaired);
-	give_back(session, limited);
+	give_back(session, limited, want);
 	mt_drain(session, mt_account_task(), limited);
 	if (usage_of(session, limited) < before)
 		return true;
@@ -522,7 +645,7 @@ bool mt_limit_round(struct mt_limit_rounds *rounds)
 	/* Waiting is one long round. */
 	if (!rounds->waiting_ns)
 		mt_group_event(session, limited, MT_EVENT_MAX);
-	if (reclaim(session, limited, &rounds->asked)) {
+	if (reclaim(session, limited, pages, &rounds->asked)) {
 		rounds->fruitless = 0;
 		more = rounds->nr < PROGRESS;
 	} else if (rounds->nr == 0 ||

@@ -11,6 +11,9 @@
 
 #include "preload/account.h"
 
+#define MEMTALLY_NO_FUNCTIONS
+#include "preload/memtally.h"
+
 /* How far a refused call has come; zero at first. */
 struct mt_limit_rounds {
 	unsigned nr;         /* rounds so far */
@@ -40,5 +43,11 @@ bool mt_limit_round(struct mt_limit_rounds *rounds);
  *	nothing is purged from there.
  */
 void mt_limit_later(bool heap_is_free);
+
+/* The program's own caches: memtally_reclaim_add() and _del(). */
+int mt_limit_reclaim_add(memtally_group group, memtally_reclaim_fn fn,
+			 void *arg, int cost);
+void mt_limit_reclaim_del(memtally_group group, memtally_reclaim_fn fn,
+			  void *arg);
 
 #endif
