@@ -18,7 +18,8 @@ need() { # PACKAGE TEST...: the package is there if the test succeeds
 
 has() { command -v "$1"; }
 
-header() { test -e "/usr/include/$1" || ls /usr/include/*/"$1"; }
+# As the compiler finds it: folders of other libraries have headers of that name.
+header() { echo "#include <$1>" | ${CC:-gcc} -E -; }
 
 for kind; do
 case $kind in
