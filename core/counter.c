@@ -85,10 +85,8 @@ static void note_peaks(struct mt_session *session, const struct walk *walk)
 	for (uint32_t i = 0; i < walk->depth; i++) {
 		struct mt_group *group = group_at(session, walk->group[i]);
 
-		if (walk->usage[i] > load_relaxed(&group->peak_local)) {
-			raise_peak(&group->peak_local, walk->usage[i]);
-			raise_peak(&group->peak, walk->usage[i]);
-		}
+		raise_peak(&group->peak_local, walk->usage[i]);
+		raise_peak(&group->peak, walk->usage[i]);
 	}
 }
 

@@ -721,8 +721,10 @@ void mt_group_event(struct mt_session *session, uint32_t group,
 	fetch_add_relaxed(&session->groups[group].events_local[event], 1);
 	for (int i = 0; i < MT_DEPTH_MAX; i++) {
 		if (group >= session->header->tables[MT_GROUPS].capacity)
-			return;
+			break;
 		fetch_add_relaxed(&session->groups[group].events[event], 1);
 		group = load_relaxed(&session->groups[group].parent);
 	}
+	fetch_add_seq_cst(&session->header->events, 1);
+	mt_syscall3(SYS_futex, &session->header->events, FUTEX_WAKE, INT32_MAX);
 }

@@ -108,7 +108,8 @@ void mt_group_set_limits(struct mt_session *session, uint32_t group,
 int mt_group_add_rule(struct mt_session *session, const char *pattern,
 		      const struct mt_rule_limits *limits);
 
-/* Count an event at the group, and at it and all ancestors. */
+/* Count an event at the group, and at it and all ancestors; who waits on
+ * header.events is woken.  Not for fast paths: a system call. */
 void mt_group_event(struct mt_session *session, uint32_t group,
 		    enum mt_event event);
 

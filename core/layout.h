@@ -4,7 +4,7 @@
  *
  * One file per session, on tmpfs, mode 0600, mapped read-write by every
  * process of the session and read-only by tools that look.  It holds a
- * header and seven tables:
+ * header and eight tables:
  *
  *	groups      the tree: one page counter, limits, claims, events each
  *	processes   who joined, and whether they are still there
@@ -13,6 +13,7 @@
  *	ended       what is remembered of processes that have gone
  *	records     the log of refusals and kills
  *	rules       limits for groups by the pattern of their path
+ *	peaks       who reset a group's peak for itself
  *
  * Rules.  Fixed-width types, offsets and indices only, never a pointer.  All
  * quantities are pages unless the field says otherwise.  A table is found at
@@ -75,6 +76,9 @@ enum mt_event {
 	MT_NR_EVENTS
 };
 
+/* Over how long a share of time is averaged: 10, 60 and 300 s. */
+#define MT_NR_STALLS 3
+
 enum mt_table_id {
 	MT_GROUPS,
 	MT_PROCESSES,
@@ -83,6 +87,7 @@ enum mt_table_id {
 	MT_ENDED,
 	MT_RECORDS,
 	MT_RULES,
+	MT_PEAKS,
 	MT_NR_TABLES
 };
 
@@ -115,7 +120,7 @@ struct mt_header {
 
 	/* Written now and then, by anybody. */
 	_Alignas(MT_CACHELINE) _Atomic uint32_t supervisor; /* pid, 0: none */
-	uint32_t reserved0;
+	_Atomic uint32_t events;  /* bumped at each event; a futex */
 	_Atomic uint32_t joins;   /* bumped when a process joins; a futex */
 	_Atomic uint32_t nr_live; /* process slots in use */
 	_Atomic uint64_t processes_total; /* that ever joined */
@@ -199,7 +204,8 @@ struct mt_group {
 		underflows;       /* uncharges that met less than they gave */
 	_Atomic uint64_t drains;  /* pages taken out of stocks below */
 	_Atomic uint64_t failcnt; /* refused attempts, batch and exact */
-	uint64_t reserved1[3];
+	/* The share of time waited, over 10, 60 and 300 s: mt_stall_share(). */
+	_Atomic uint64_t stall_avg[MT_NR_STALLS];
 
 	_Alignas(MT_CACHELINE) char name[MT_NAME_MAX]; /* last component */
 };
@@ -385,6 +391,14 @@ struct mt_rule {
 	char pattern[128]; /* as mt_group_matches() takes it */
 };
 
+/* A process that reset a group's peak for itself. */
+struct mt_peak {
+	/* 0: free; else bit 63, the group's generation in bits 40-59, process
+	 * slot in bits 20-39, group in bits 0-19. */
+	_Alignas(MT_CACHELINE) _Atomic uint64_t ident;
+	_Atomic int64_t pages; /* the highest before others' resets */
+};
+
 enum mt_rule_state { MT_RULE_FREE, MT_RULE_CLAIMED, MT_RULE_LIVE };
 
 #define MT_RULE_UNSET INT64_MIN
@@ -398,7 +412,8 @@ _Static_assert(offsetof(struct mt_header, boot_id) == 192, "header: boot_id");
 _Static_assert(offsetof(struct mt_header, supervisor) == 256, "header");
 _Static_assert(offsetof(struct mt_header, auditor) == 320, "header: auditor");
 _Static_assert(offsetof(struct mt_header, tables) == 384, "header: tables");
-_Static_assert(sizeof(struct mt_header) == 640, "header: size");
+_Static_assert(offsetof(struct mt_header, on_max) == 640, "header: on_max");
+_Static_assert(sizeof(struct mt_header) == 704, "header: size");
 _Static_assert(offsetof(struct mt_group, min_usage) == 64, "group: claims");
 _Static_assert(offsetof(struct mt_group, min) == 128, "group: limits");
 _Static_assert(offsetof(struct mt_group, ident) == 168, "group: ident");
@@ -416,5 +431,6 @@ _Static_assert(sizeof(struct mt_ended) == 192, "ended: size");
 _Static_assert(sizeof(struct mt_record) == 320, "record: size");
 _Static_assert(offsetof(struct mt_rule, pattern) == 64, "rule: pattern");
 _Static_assert(sizeof(struct mt_rule) == 192, "rule: size");
+_Static_assert(sizeof(struct mt_peak) == 64, "peak: size");
 
 #endif

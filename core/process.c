@@ -12,6 +12,7 @@
 #include "core/atomic.h"
 #include "core/counter.h"
 #include "core/group.h"
+#include "core/peak.h"
 #include "core/sys.h"
 
 #define STATE(word)      ((word)&0xff)
@@ -247,6 +248,7 @@ static int64_t empty_ledger(struct mt_session *session, uint32_t index)
 	total = take_lines(session, index);
 	for (int k = 0; k < MT_NR_KINDS; k++)
 		total += take_back(session, MT_ROOT, &process->word[k]);
+	mt_peak_forget(session, index);
 	return total;
 }
 

@@ -25,6 +25,7 @@ static const uint32_t sizes[MT_NR_TABLES] = {
 	[MT_ENDED] = sizeof(struct mt_ended),
 	[MT_RECORDS] = sizeof(struct mt_record),
 	[MT_RULES] = sizeof(struct mt_rule),
+	[MT_PEAKS] = sizeof(struct mt_peak),
 };
 
 int mt_reader_open(const char *path, int *ret_fd, size_t *ret_size)

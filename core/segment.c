@@ -46,6 +46,7 @@ static const struct {
 	[MT_ENDED] = { sizeof(struct mt_ended), 64 },
 	[MT_RECORDS] = { sizeof(struct mt_record), 256 },
 	[MT_RULES] = { sizeof(struct mt_rule), 64 },
+	[MT_PEAKS] = { sizeof(struct mt_peak), 256 },
 };
 
 static char *append(char *at, const char *end, const char *text)
@@ -166,6 +167,7 @@ static void set_pointers(struct mt_session *session, void *base, size_t size)
 	session->ended = (void *)(at + header->tables[MT_ENDED].offset);
 	session->records = (void *)(at + header->tables[MT_RECORDS].offset);
 	session->rules = (void *)(at + header->tables[MT_RULES].offset);
+	session->peaks = (void *)(at + header->tables[MT_PEAKS].offset);
 }
 
 static void read_boot_id(uint8_t *id)

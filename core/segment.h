@@ -24,6 +24,7 @@ struct mt_session {
 	struct mt_ended *ended;
 	struct mt_record *records;
 	struct mt_rule *rules;
+	struct mt_peak *peaks;
 	char path[MT_PATH_MAX]; /* of the file, as it was opened */
 };
 

@@ -319,6 +319,35 @@ static bool charge_tree(struct mt_session *session, struct mt_task *task,
 	return ok;
 }
 
+/*
+ * How much to charge at once: near a limit less, so that what is left below it
+ * isn't shared out in stocks.
+ */
+static int64_t batch_near(struct mt_session *session, uint32_t group,
+			  int64_t batch)
+{
+	/* As many as ever were at once: no fewer than there are. */
+	uint32_t threads = mt_table_high(session, MT_THREADS);
+	int64_t room = MT_UNLIMITED;
+
+	for (int i = 0; i < MT_DEPTH_MAX; i++) {
+		const struct mt_group *level;
+		int64_t max;
+
+		if (group >= session->header->tables[MT_GROUPS].capacity)
+			break;
+		level = &session->groups[group];
+		max = load_relaxed(&level->max);
+		if (max < MT_UNLIMITED)
+			room = MT_MIN(room, max - load_relaxed(&level->usage));
+		group = load_relaxed(&level->parent);
+	}
+	/* One alone shares with nobody. */
+	if (likely(room == MT_UNLIMITED) || threads < 2)
+		return batch;
+	return MT_MIN(batch, room / 2 / threads);
+}
+
 bool mt_charge_once(struct mt_session *session, struct mt_task *task,
 		    uint32_t group, enum mt_kind kind, int64_t pages,
 		    uint32_t *ret_refuser)
@@ -329,6 +358,7 @@ bool mt_charge_once(struct mt_session *session, struct mt_task *task,
 	if (place.stock && pages <= batch) {
 		if (likely(consume(place.word, pages)))
 			return true;
+		batch = batch_near(session, place.group, batch);
 		if (pages < batch &&
 		    charge_tree(session, task, &place, pages, batch - pages,
 				false, ret_refuser))

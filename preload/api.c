@@ -15,6 +15,7 @@
 #include "core/atomic.h"
 #include "core/counter.h"
 #include "core/group.h"
+#include "core/peak.h"
 #include "core/process.h"
 #include "core/sys.h"
 #include "preload/init.h"
@@ -148,7 +149,7 @@ static int usage(memtally_group group, struct memtally_usage *out, size_t size)
 	pages = load_relaxed(&g->usage);
 	all.current = in_bytes(pages);
 	all.charged = in_bytes(pages - stocks_below(session, group));
-	all.peak = in_bytes(load_relaxed(&g->peak));
+	all.peak = in_bytes(mt_peak_read(session, mt_account_process(), group));
 	all.min = in_bytes(load_relaxed(&g->min));
 	all.low = in_bytes(load_relaxed(&g->low));
 	all.high = in_bytes(load_relaxed(&g->high));
@@ -206,6 +207,15 @@ static void uncharge(memtally_group group, uint64_t bytes)
 
 	if (joined_with(group) && pages && pages <= MT_CHARGE_MAX)
 		mt_account_uncharge(group, MT_EXTERNAL, pages);
+}
+
+static int peak_reset(memtally_group group)
+{
+	struct mt_session *session = joined_with(group);
+
+	if (!session)
+		return joined() ? -ENOENT : 0;
+	return mt_peak_reset(session, mt_account_process(), group);
 }
 
 /* ---- watches ---- */
@@ -423,4 +433,5 @@ MT_EXPORT const struct memtally_api memtally_api_v1 = {
 	.reclaim_del = mt_limit_reclaim_del,
 	.event_fd = event_fd,
 	.threshold_add = threshold_add,
+	.peak_reset = peak_reset,
 };

@@ -13,6 +13,7 @@
 #include "core/counter.h"
 #include "core/group.h"
 #include "core/process.h"
+#include "core/stall.h"
 #include "core/sys.h"
 #include "preload/heap.h"
 
@@ -47,14 +48,9 @@ static void sleep_ns(uint64_t ns)
 static void count_stall(struct mt_session *session, uint32_t group,
 			uint64_t since_ns)
 {
-	uint64_t us = (now_ns() - since_ns) / 1000;
+	uint64_t now = now_ns();
 
-	for (int i = 0; i < MT_DEPTH_MAX; i++) {
-		if (group >= session->header->tables[MT_GROUPS].capacity)
-			return;
-		fetch_add_relaxed(&session->groups[group].stall_us, us);
-		group = load_relaxed(&session->groups[group].parent);
-	}
+	mt_stall_add(session, group, (now - since_ns) / 1000, now);
 }
 
 static int64_t usage_of(struct mt_session *session, uint32_t group)

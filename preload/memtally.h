@@ -51,7 +51,7 @@ enum memtally_limit {
 struct memtally_usage {
 	uint64_t current; /* as memory.current: subtree, stocks included */
 	uint64_t charged; /* the same without stocks: exact */
-	uint64_t peak;    /* highest current */
+	uint64_t peak;    /* highest current; see memtally_peak_reset() */
 	uint64_t min;
 	uint64_t low;
 	uint64_t high; /* MEMTALLY_UNLIMITED: none; max, too */
@@ -84,6 +84,7 @@ struct memtally_api {
 	int (*event_fd)(memtally_group group, unsigned mask);
 	int (*threshold_add)(memtally_group group, uint64_t bytes,
 			     const char *name);
+	int (*peak_reset)(memtally_group group);
 };
 
 #ifndef MEMTALLY_NO_FUNCTIONS
@@ -234,6 +235,15 @@ static inline int memtally_threshold_add(memtally_group group, uint64_t bytes,
 	const struct memtally_api *api = MEMTALLY_API_(threshold_add);
 
 	return api ? api->threshold_add(group, bytes, name) : 0;
+}
+
+/* From now on, the peak that this process reads is the highest since now;
+ * what others read doesn't change.  0, -ENOENT or -ENOSPC. */
+static inline int memtally_peak_reset(memtally_group group)
+{
+	const struct memtally_api *api = MEMTALLY_API_(peak_reset);
+
+	return api ? api->peak_reset(group) : 0;
 }
 
 #ifndef __cplusplus

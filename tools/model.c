@@ -19,6 +19,7 @@
 
 #include "core/atomic.h"
 #include "core/mapping.h"
+#include "core/stall.h"
 #include "tools/format.h"
 #include "tools/proc.h"
 
@@ -406,6 +407,27 @@ static void put_limit(cJSON *object, const char *key, const struct model *model,
 		model_put(object, key, model_bytes(model, pages));
 }
 
+/* In per cent of the time, as the kernel's pressure files have it. */
+static void put_stalls(cJSON *object, const struct mt_group *group)
+{
+	static const char *const keys[MT_NR_STALLS] = { "10", "60", "300" };
+	cJSON *list = cJSON_AddObjectToObject(object, "stall_avg");
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	for (unsigned w = 0; w < MT_NR_STALLS; w++) {
+		uint32_t share =
+			mt_stall_share(load_relaxed(&group->stall_avg[w]), w,
+				       (uint64_t)now.tv_sec * 1000000000 +
+					       (uint64_t)now.tv_nsec);
+
+		cJSON_AddNumberToObject(
+			list, keys[w],
+			(double)((share * UINT64_C(10000) + (1 << 19)) >> 20) /
+				100);
+	}
+}
+
 static void put_events(cJSON *object, const char *key,
 		       const _Atomic uint64_t *events)
 {
@@ -449,6 +471,7 @@ static cJSON *group_json(const struct model *model, const struct model_group *g)
 	put_events(object, "events", r->events);
 	put_events(object, "events_local", r->events_local);
 	model_put(object, "stall_us", (int64_t)load_relaxed(&r->stall_us));
+	put_stalls(object, r);
 	model_put(object, "repairs", (int64_t)load_relaxed(&r->repairs));
 	return object;
 }

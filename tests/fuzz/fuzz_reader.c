@@ -96,6 +96,7 @@ static const struct {
 	[MT_ENDED] = { sizeof(struct mt_ended), 4 },
 	[MT_RECORDS] = { sizeof(struct mt_record), 2 },
 	[MT_RULES] = { sizeof(struct mt_rule), 1 },
+	[MT_PEAKS] = { sizeof(struct mt_peak), 4 },
 };
 
 static uint64_t seed = 1;

@@ -121,6 +121,32 @@ static void callbacks(memtally_group group)
 	must(memtally_limit_set(group, MEMTALLY_MAX, MEMTALLY_UNLIMITED) == 0);
 }
 
+/* Begun anew by the reader, and not for others: a child has its own. */
+static void peaks(memtally_group group)
+{
+	int status;
+	pid_t child;
+
+	must(memtally_charge(group, 8 * MIB) == 0);
+	memtally_uncharge(group, 7 * MIB);
+	must(usage_of(group).peak == 8 * MIB);
+	must(memtally_peak_reset(group) == 0);
+	must(usage_of(group).peak == MIB);
+	child = fork();
+	if (child == 0) {
+		/* It must be counted before it has a view of its own. */
+		must(memtally_charge(memtally_group_get("/other"), 1) == 0);
+		must(usage_of(group).peak == 8 * MIB);
+		must(memtally_peak_reset(group) == 0);
+		_exit(usage_of(group).peak == MIB ? 0 : 1);
+	}
+	must(waitpid(child, &status, 0) == child && status == 0);
+	must(memtally_charge(group, 2 * MIB) == 0);
+	memtally_uncharge(group, 3 * MIB);
+	must(usage_of(group).peak == 3 * MIB);
+	must(memtally_peak_reset(12345) == -ENOENT);
+}
+
 static bool readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -172,6 +198,7 @@ int main(void)
 	groups(memtally_group_get("cache"));
 	limits(memtally_group_get("outside"));
 	callbacks(memtally_group_get("/stash"));
+	peaks(memtally_group_get("/peaks"));
 	events(memtally_group_get("events"));
 	return 0;
 }

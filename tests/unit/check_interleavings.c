@@ -299,7 +299,7 @@ static void setup_world(void)
 {
 	struct mt_segment_config config = {
 		.batch = BATCH,
-		.capacity = { GROUPS, PROCESSES, TASKS + 1, 12, 4, 1, 1 },
+		.capacity = { GROUPS, PROCESSES, TASKS + 1, 12, 4, 1, 1, 1 },
 	};
 
 	session_open(&config);

@@ -226,9 +226,34 @@ START_TEST(near_a_limit_a_charge_is_exact)
 
 	ck_assert_int_eq(usage_of(b), 69);
 	ck_assert_int_eq(stock_of(&one, b), 0);
-	/* The batch was refused, the exact charge wasn't. */
-	ck_assert_uint_eq(load_relaxed(&session.groups[a].failcnt), 1);
+	/* What there is room for is no batch: none was tried. */
+	ck_assert_uint_eq(load_relaxed(&session.groups[a].failcnt), 0);
 	ck_assert_int_eq(peak_of(b), 69);
+}
+END_TEST
+
+START_TEST(near_a_limit_batches_shrink)
+{
+	uint32_t threads = mt_table_high(&session, MT_THREADS) + 30;
+	int64_t batch = 1200 / 2 / threads;
+
+	ck_assert_int_lt(batch, 64);
+	/* Plenty of room, at every level: a whole batch. */
+	mt_counter_force_max(&session, a, 64 * 1000);
+	ck_assert(charge(&one, b, 1));
+	ck_assert_int_eq(stock_of(&one, b), 63);
+	mt_drain(&session, &one, b);
+
+	ck_assert_int_eq(load_relaxed(&session.groups[a].usage), 1);
+	mt_counter_force_max(&session, a, 1201);
+	mt_segment_raise_high(&session, MT_THREADS, threads - 1);
+	ck_assert(charge(&one, b, 1));
+	ck_assert_int_eq(stock_of(&one, b), batch - 1);
+	/* The limit of a group beside it is no matter. */
+	mt_counter_force_max(&session, s, 2);
+	mt_counter_force_max(&session, a, MT_UNLIMITED);
+	ck_assert(charge(&two, b, 1));
+	ck_assert_int_eq(stock_of(&two, b), 63);
 }
 END_TEST
 
@@ -259,7 +284,8 @@ START_TEST(a_forced_charge_passes_the_limit_and_leaves_the_stock)
 
 	mt_charge_forced(&session, &one, b, MT_HEAP, 20);
 
-	ck_assert_int_eq(usage_of(a), 21);
+	ck_assert_int_eq(stock_of(&one, b), 1);
+	ck_assert_int_eq(usage_of(a), 21 + 1);
 	ck_assert_int_eq(charged(), 21);
 	expect_conserved();
 }
@@ -791,6 +817,7 @@ int main(void)
 	tcase_add_test(tc, pages_given_back_fill_the_stock_up_to_a_batch);
 	tcase_add_test(tc, a_stock_serves_its_own_kind_and_group);
 	tcase_add_test(tc, near_a_limit_a_charge_is_exact);
+	tcase_add_test(tc, near_a_limit_batches_shrink);
 	tcase_add_test(tc,
 		       the_last_page_is_reached_through_the_stocks_of_others);
 	tcase_add_test(tc,
