@@ -239,7 +239,9 @@ enum mt_process_state {
 struct mt_process {
 	_Alignas(MT_CACHELINE) _Atomic uint64_t state;
 	_Atomic uint32_t home; /* its default group, MT_NONE until made */
-	uint32_t reserved0;
+	/* What the supervisor is to send it: generation in bits 8-31, signal
+	 * in bits 0-7; 0: nothing. */
+	_Atomic uint32_t signal;
 	_Atomic uint64_t pid_ns;    /* inode of its pid namespace; 0: unknown */
 	_Atomic uint64_t joined_ns; /* CLOCK_BOOTTIME; started no later */
 	_Atomic uint64_t start_ticks; /* field 22 of its stat; 0: not read */

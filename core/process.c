@@ -323,6 +323,56 @@ static void remember(struct mt_session *session, uint32_t index, uint32_t pid,
 	}
 }
 
+static void wake_supervisor(struct mt_session *session)
+{
+	if (load_seq_cst(&session->header->supervisor))
+		mt_syscall3(SYS_futex, &session->header->joins, FUTEX_WAKE,
+			    INT32_MAX);
+}
+
+int mt_process_signal(struct mt_session *session, uint32_t index,
+		      uint64_t state, uint64_t pid_ns, int signal)
+{
+	struct mt_process *process = &session->processes[index];
+	int ret;
+	int fd;
+
+	if (STATE(state) != MT_PROC_LIVE)
+		return -ESRCH;
+	if (load_relaxed(&process->pid_ns) != pid_ns) {
+		if (!load_seq_cst(&session->header->supervisor))
+			return -EXDEV;
+		store_seq_cst(&process->signal, (uint32_t)GENERATION(state)
+								<< 8 |
+							(uint32_t)signal);
+		fetch_add_relaxed(&session->header->joins, 1);
+		wake_supervisor(session);
+		return -EINPROGRESS;
+	}
+	fd = (int)mt_syscall2(SYS_pidfd_open, PID(state), 0);
+	if (fd < 0)
+		return fd;
+	/* Still that one, now that its pid can't become another's. */
+	ret = load_acquire(&process->state) == state
+		      ? (int)mt_syscall4(SYS_pidfd_send_signal, fd, signal,
+					 NULL, 0)
+		      : -ESRCH;
+	mt_sys_close(fd);
+	return ret;
+}
+
+void mt_process_pass_signal(struct mt_session *session, uint32_t index,
+			    uint64_t state, int pidfd)
+{
+	struct mt_process *process = &session->processes[index];
+	uint32_t asked = load_acquire(&process->signal);
+
+	if (asked && cas_seq_cst(&process->signal, &asked, 0) &&
+	    asked >> 8 == GENERATION(state))
+		mt_syscall4(SYS_pidfd_send_signal, pidfd, asked & 0xff, NULL,
+			    0);
+}
+
 static void fill_slot(struct mt_process *process,
 		      const struct mt_process_facts *facts)
 {
@@ -334,6 +384,7 @@ static void fill_slot(struct mt_process *process,
 	store_relaxed(&process->peak, 0);
 	store_relaxed(&process->slotless, 0);
 	store_relaxed(&process->map_file, 0);
+	store_relaxed(&process->signal, 0);
 	store_relaxed(&process->metadata, 0);
 	store_relaxed(&process->parent_pid, facts->parent_pid);
 	store_relaxed(&process->answered, load_relaxed(&process->asked));
@@ -453,9 +504,8 @@ int mt_process_join(struct mt_session *session,
 		ret = take_slot(session, facts, ret_process);
 	}
 	/* Only now, so that whoever waits for joins finds the slot. */
-	if (!ret && load_seq_cst(&session->header->supervisor))
-		mt_syscall3(SYS_futex, &session->header->joins, FUTEX_WAKE,
-			    INT32_MAX);
+	if (!ret)
+		wake_supervisor(session);
 	return ret;
 }
 

@@ -116,6 +116,25 @@ bool mt_process_reap(struct mt_session *session, uint32_t process,
 unsigned mt_process_reap_dead(struct mt_session *session, uint64_t pid_ns,
 			      unsigned most);
 
+/**
+ * mt_process_signal - send a signal to a process of the session
+ * @state: of its slot, as it was seen LIVE
+ * @pid_ns: the caller's own
+ *
+ * What lives in another pid namespace is left to the supervisor.  Never hits
+ * another process that has the pid by now.
+ *
+ * Return: 0 sent; -EINPROGRESS the supervisor was asked; -ESRCH it is gone;
+ * -EXDEV out of reach, and there is no supervisor; other -errno.
+ */
+int mt_process_signal(struct mt_session *session, uint32_t process,
+		      uint64_t state, uint64_t pid_ns, int signal);
+
+/* For the supervisor, who has a pidfd of the process in this slot: send what
+ * it was asked to send. */
+void mt_process_pass_signal(struct mt_session *session, uint32_t process,
+			    uint64_t state, int pidfd);
+
 /* Pages that a process holds in @group and below it, stocks left out. */
 int64_t mt_process_charged_below(struct mt_session *session, uint32_t process,
 				 uint32_t group);

@@ -391,45 +391,41 @@ static uint32_t group_of_death(struct mt_session *session, uint32_t victim,
 	return found;
 }
 
-/* Kill one process, if we may judge who it is.  Ourselves come last: then
- * this does not return. */
+static uint64_t own_ns(struct mt_session *session)
+{
+	return load_relaxed(&session->processes[mt_account_process()].pid_ns);
+}
+
+/* Kill one process.  Ourselves come last: then this does not return. */
 static bool kill_one(struct mt_session *session, uint32_t victim,
 		     uint64_t *ret_state)
 {
 	struct mt_process *process = &session->processes[victim];
-	uint64_t own_ns =
-		load_relaxed(&session->processes[mt_account_process()].pid_ns);
 	uint64_t state = load_acquire(&process->state);
-	int fd;
-	bool done;
+	uint32_t home = load_relaxed(&process->home);
+	int ret;
 
-	if ((state & 0xff) != MT_PROC_LIVE ||
-	    load_relaxed(&process->pid_ns) != own_ns)
-		return false;
 	*ret_state = state;
-	mt_group_event(session, load_relaxed(&process->home),
-		       MT_EVENT_OOM_KILL);
-	fd = (int)mt_syscall2(SYS_pidfd_open, state >> 32, 0);
-	if (fd < 0)
-		return fd == -ESRCH;
-	/* Still that one, now that its pid can't become another's. */
-	done = load_acquire(&process->state) == state &&
-	       mt_syscall4(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0;
-	mt_sys_close(fd);
-	return done;
+	if ((state & 0xff) != MT_PROC_LIVE ||
+	    (load_relaxed(&process->pid_ns) != own_ns(session) &&
+	     !load_seq_cst(&session->header->supervisor)))
+		return false;
+	/* Before it is done: its group may go with it, and so may we. */
+	mt_group_event(session, home, MT_EVENT_OOM_KILL);
+	ret = mt_process_signal(session, victim, state, own_ns(session),
+				SIGKILL);
+	return ret == 0 || ret == -ESRCH || ret == -EINPROGRESS;
 }
 
 /* Wait for a killed process to let go, and take back what it held. */
 static void bury(struct mt_session *session, uint32_t victim, uint64_t state)
 {
-	uint64_t own_ns =
-		load_relaxed(&session->processes[mt_account_process()].pid_ns);
 	uint64_t begin = now_ns();
 
 	while (now_ns() - begin < DEATH_MS * MS) {
 		uint64_t seen;
-		enum mt_life life =
-			mt_process_life(session, victim, own_ns, &seen);
+		enum mt_life life = mt_process_life(session, victim,
+						    own_ns(session), &seen);
 
 		if (seen != state) {
 			/* Somebody else does it, and may not be through. */
@@ -541,18 +537,16 @@ static void stop_all_below(struct mt_session *session, uint32_t limited)
 {
 	uint32_t high = mt_table_high(session, MT_PROCESSES);
 	uint32_t own = mt_account_process();
-	uint64_t own_ns = load_relaxed(&session->processes[own].pid_ns);
 	uint64_t begin = now_ns();
 
 	fetch_or_seq_cst(&session->groups[limited].flags, MT_GROUP_STOPPED);
 	for (uint32_t i = 0; i < high; i++) {
-		struct mt_process *process = &session->processes[i];
-		uint64_t state = load_acquire(&process->state);
+		uint64_t state = load_acquire(&session->processes[i].state);
 
-		if (i != own && (state & 0xff) == MT_PROC_LIVE &&
-		    load_relaxed(&process->pid_ns) == own_ns &&
+		if (i != own &&
 		    mt_process_charged_below(session, i, limited) > 0)
-			mt_sys_kill((int)(state >> 32), SIGSTOP);
+			mt_process_signal(session, i, state, own_ns(session),
+					  SIGSTOP);
 	}
 	mt_sys_kill(mt_sys_getpid(), SIGSTOP);
 	/* Continued. */
@@ -606,10 +600,7 @@ static bool reclaim(struct mt_session *session, uint32_t limited, int64_t want,
 
 	*ret_asked = 0;
 
-	mt_process_reap_dead(
-		session,
-		load_relaxed(&session->processes[mt_account_process()].pid_ns),
-		UINT32_MAX);
+	mt_process_reap_dead(session, own_ns(session), UINT32_MAX);
 	/* What the dead left of an operation must not keep the living out. */
 	if (mt_audit_is_due(session))
 		mt_audit(session, &scratch, &repaired);

@@ -137,9 +137,13 @@ static void look(struct watch *watch, bool at_leisure)
 		uint32_t pid = (uint32_t)(state >> 32);
 		uint64_t ns = load_relaxed(&process->pid_ns);
 
-		if ((state & 0xff) != MT_PROC_LIVE ||
-		    (watch->states[i] == state && watch->fds[i] >= 0))
+		if ((state & 0xff) != MT_PROC_LIVE)
 			continue;
+		if (watch->states[i] == state && watch->fds[i] >= 0) {
+			mt_process_pass_signal(watch->session, i, state,
+					       watch->fds[i]);
+			continue;
+		}
 		if (ns == watch->self.pid_ns) {
 			/* No descriptor to be had: it is looked at now and
 			 * then. */
@@ -149,10 +153,11 @@ static void look(struct watch *watch, bool at_leisure)
 			/* It costs a look at all of /proc: when it is new, and
 			 * when there is time. */
 			pid = proc_find(pid, ns);
-			if (pid && load_acquire(&process->state) == state)
-				watch_one(watch, i, pid, state);
-			else
+			if (!pid || load_acquire(&process->state) != state)
 				drop(watch, i);
+			else if (watch_one(watch, i, pid, state))
+				mt_process_pass_signal(watch->session, i, state,
+						       watch->fds[i]);
 			watch->states[i] = state;
 		}
 	}

@@ -36,6 +36,24 @@ got 90"
 check "kill: counted" root '.events.oom == 1 and .events.oom_kill == 1 and
 	.events.oom_group_kill == 0 and .peak <= 314572800 and .current == 0'
 
+# The largest in another pid namespace: run knows it there.
+if unshare -pf --mount-proc true 2>/dev/null; then
+	run_json -m 150M --on-max kill -- sh -c '
+		unshare -pf --mount-proc "$hog" 80 1 20000 & sleep 0.5
+		"$hog" 75; wait'
+	check "kill: into another pid namespace" equal "$out" "got 80
+got 75"
+	check "kill: into it, counted" root '.events.oom_kill == 1 and
+		.current == 0'
+	run_json -m 150M --on-max kill -- sh -c '
+		"$hog" 80 1 20000 & sleep 0.5
+		unshare -pf --mount-proc "$hog" 75; wait'
+	check "kill: and out of one" equal "$out" "got 80
+got 75"
+	check "kill: out of it, counted" root '.events.oom_kill == 1 and
+		.current == 0'
+fi
+
 run_json -m 50M --on-max kill-group -- sh -c '
 	"$hog" 40 1 5000 & "$hog" 40 1 5000 & wait'
 check "kill-group: all of them" equal "$status $out" "137 "
