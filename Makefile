@@ -137,7 +137,7 @@ sanitized: $(UNIT) $(B)/memtally
 # Any bytes as a segment, for a minute; needs clang.
 FUZZ_TIME ?= 60
 FUZZED    := -g -O1 -std=gnu17 -D_GNU_SOURCE -I.
-FUZZ_SRC  := tests/fuzz/fuzz_reader.c core/reader.c core/stall.c tools/model.c tools/proc.c \
+FUZZ_SRC  := tests/fuzz/fuzz_reader.c core/reader.c core/stall.c core/protection.c tools/model.c tools/proc.c \
 	     tools/format.c
 
 fuzz:

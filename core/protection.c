@@ -13,9 +13,9 @@
  * as there can be. */
 static int64_t scale(int64_t a, int64_t b, int64_t c)
 {
-	__int128 q = (__int128)a * b / c;
+	unsigned __int128 q = (unsigned __int128)a * (uint64_t)b / (uint64_t)c;
 
-	return (int64_t)MT_MIN(q, (__int128)MT_UNLIMITED);
+	return (int64_t)MT_MIN(q, (unsigned __int128)MT_UNLIMITED);
 }
 
 int64_t mt_protection_share(int64_t usage, int64_t claim, int64_t parent_usage,
@@ -76,11 +76,8 @@ static int64_t sane(int64_t pages)
 	return MT_MIN(MT_MAX(pages, 0), MT_UNLIMITED);
 }
 
-static void look_at(struct mt_session *session, uint32_t index,
-		    struct mt_protection *ret)
+void mt_protection_look(const struct mt_group *group, struct mt_protection *ret)
 {
-	const struct mt_group *group = &session->groups[index];
-
 	ret->usage = sane(load_relaxed(&group->usage));
 	ret->min = sane(load_relaxed(&group->min));
 	ret->low = sane(load_relaxed(&group->low));
@@ -109,13 +106,13 @@ void mt_protection_of(struct mt_session *session, uint32_t target,
 		path[depth] = at;
 		at = load_relaxed(&session->groups[at].parent);
 	}
-	look_at(session, target, ret);
+	mt_protection_look(&session->groups[target], ret);
 	ret->emin = ret->elow = 0;
 	for (uint32_t i = depth; i-- > 0;) {
 		struct mt_group *g = &session->groups[path[i]];
 
 		above = *ret;
-		look_at(session, path[i], ret);
+		mt_protection_look(g, ret);
 		mt_protection_step(ret, i + 1 == depth ? NULL : &above,
 				   recursive);
 		store_relaxed(&g->emin, ret->emin);

@@ -62,6 +62,11 @@ enum mt_protection_tier mt_protection_tier(const struct mt_protection *group);
 /* Pages above what protects it in its tier. */
 int64_t mt_protection_excess(const struct mt_protection *group);
 
+/* What counts of a group's record, made sane; emin and elow as they were left
+ * by the last reclaim. */
+void mt_protection_look(const struct mt_group *group,
+			struct mt_protection *ret);
+
 /**
  * mt_protection_of - a group's effective claims in a reclaim of @target
  *

@@ -34,7 +34,7 @@ base)
 	need check header check.h
 	need libcjson-dev header cjson/cJSON.h
 	need pkg-config has pkg-config
-	need python3 has python3
+	need python3 test -x /usr/bin/python3
 	need jq has jq
 	;;
 programs)

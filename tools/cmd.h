@@ -22,6 +22,7 @@ enum {
 int cmd_run(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 
 /* "memtally: what: why", one line on stderr; control characters become '?'.

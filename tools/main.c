@@ -19,6 +19,7 @@ static const struct {
 	{ "run", cmd_run, "start a program in a new session" },
 	{ "ls", cmd_ls, "list sessions" },
 	{ "stat", cmd_stat, "show who holds how much" },
+	{ "plan", cmd_plan, "say what a tree's min and low are worth" },
 	{ "gc", cmd_gc, "remove sessions whose processes are gone" },
 };
 

@@ -187,6 +187,27 @@ static void put_in_order(struct model *model)
 	qsort(model->order, model->nr_order, sizeof(*model->order), by_path);
 }
 
+/* In a reclaim of "/": what it says of itself doesn't count, and what is empty
+ * has nothing to protect. */
+static void protect(struct model *model)
+{
+	for (uint32_t n = 0; n < model->nr_order; n++) {
+		uint32_t i = model->order[n];
+		struct model_group *g = &model->groups[i];
+		uint32_t up = load_relaxed(&g->record.parent);
+
+		mt_protection_look(&g->record, &g->protection);
+		g->protection.emin = 0;
+		g->protection.elow = 0;
+		if (i != MT_ROOT && up < model->nr_groups)
+			mt_protection_step(
+				&g->protection,
+				up == MT_ROOT ? NULL
+					      : &model->groups[up].protection,
+				true);
+	}
+}
+
 static bool allocate(struct model *model)
 {
 	size_t groups = mt_reader_count(&model->reader, MT_GROUPS);
@@ -217,6 +238,7 @@ static int build(struct model *model)
 	read_processes(model);
 	read_words(model);
 	put_in_order(model);
+	protect(model);
 	if (model->nr_groups) {
 		const struct model_group *root = &model->groups[MT_ROOT];
 
@@ -460,8 +482,8 @@ static cJSON *group_json(const struct model *model, const struct model_group *g)
 	put_limit(object, "low", model, load_relaxed(&r->low));
 	put_limit(object, "high", model, load_relaxed(&r->high));
 	put_limit(object, "max", model, load_relaxed(&r->max));
-	model_put(object, "emin", 0);
-	model_put(object, "elow", 0);
+	put_limit(object, "emin", model, g->protection.emin);
+	put_limit(object, "elow", model, g->protection.elow);
 	list = cJSON_AddObjectToObject(object, "kinds");
 	for (int k = 0; k < MT_NR_KINDS; k++)
 		model_put(list, kinds[k], model_bytes(model, g->kinds[k]));

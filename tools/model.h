@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+#include "core/protection.h"
 #include "core/reader.h"
 
 /* The longest path of a group, NUL included. */
@@ -17,9 +18,10 @@ struct model_group {
 	bool used;
 	struct mt_group record;
 	char path[MODEL_PATH];
-	int64_t stock;              /* pages in stocks, in the subtree */
-	int64_t charged;            /* pages used, in the subtree */
-	int64_t kinds[MT_NR_KINDS]; /* charged, in the subtree */
+	int64_t stock;                   /* pages in stocks, in the subtree */
+	int64_t charged;                 /* pages used, in the subtree */
+	int64_t kinds[MT_NR_KINDS];      /* charged, in the subtree */
+	struct mt_protection protection; /* now, from "/" down, recursive */
 	int64_t tracked[4]; /* reserved, file_mapped, shared, stack: pages */
 };
 

@@ -51,3 +51,16 @@ says() {
 	shift
 	"$@" | jq -e "$filter" >/dev/null
 }
+
+# fails STATUS TEXT COMMAND...: with that exit status, and one line on stderr
+# that has the text in it, and nothing else.
+fails() {
+	local status=$1 text=$2 said got
+	shift 2
+	said=$("$@" 2>&1 >/dev/null)
+	got=$?
+	[ $got -eq "$status" ] && [[ $said == "memtally: "*"$text"* ]] &&
+		[[ $said != *$'\n'* ]] && return
+	echo "status $got: $said"
+	false
+}
