@@ -262,8 +262,10 @@ struct mt_process {
 
 	/* The word of last resort, for "/" (order of enum mt_kind). */
 	_Alignas(MT_CACHELINE) _Atomic uint64_t word[MT_NR_KINDS];
-	/* Somebody at a limit wants its cached pages back: a count in the high
-	 * half, the limited group in the low; and the last it has answered. */
+	/* Somebody at a limit wants cached pages back: since when in the high
+	 * half (CLOCK_MONOTONIC ms); the limited group in bits 0-19, in spite of low in bit 20, the
+	 * binary logarithm of how many in bits 21-26.  And the last it has
+	 * answered. */
 	_Atomic uint64_t asked;
 	_Atomic uint64_t answered;
 };

@@ -251,9 +251,22 @@ static bool will_count(void)
 	return !(now == COUNTING && load_acquire(&self->state) == NO_ROOM);
 }
 
+static inline bool is_asked(void)
+{
+	const struct mt_process *me = &session.processes[self->process];
+
+	return load_relaxed(&me->asked) != load_relaxed(&me->answered);
+}
+
+void mt_account_look(void)
+{
+	if (likely(self && load_acquire(&self->state) == JOINED) &&
+	    unlikely(is_asked()))
+		mt_flags |= MT_LATER;
+}
+
 bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 {
-	const struct mt_process *me;
 	struct mt_task *task;
 
 	if (unlikely(!joined())) {
@@ -270,9 +283,7 @@ bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 		mt_flags |= MT_REFUSED;
 		return false;
 	}
-	me = &session.processes[self->process];
-	if (unlikely(task->over_pages ||
-		     load_relaxed(&me->asked) != load_relaxed(&me->answered)))
+	if (unlikely(task->over_pages || is_asked()))
 		mt_flags |= MT_LATER;
 	if (unlikely(load_relaxed(&mt_api_watches)))
 		mt_api_look();

@@ -56,6 +56,10 @@ void mt_account_uncharge(uint32_t group, enum mt_kind kind, int64_t pages);
 void mt_account_move(uint32_t from, enum mt_kind from_kind, uint32_t to,
 		     enum mt_kind to_kind, int64_t pages);
 
+/* Does somebody want pages back?  Then MT_LATER is set.  Hook-safe, and a few
+ * loads: for hooks that charge nothing. */
+void mt_account_look(void);
+
 /* Pages of the allocator's own (base blocks, internal slices), uncharged. */
 void mt_account_metadata(int64_t pages);
 

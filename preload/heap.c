@@ -199,12 +199,14 @@ static bool hook_dalloc(struct je_hooks *hooks MT_UNUSED, void *addr,
 }
 
 /* Extents are cut and joined at will: pages are what is charged.  jemalloc
- * never joins two that it got from two calls of alloc. */
+ * never joins two that it got from two calls of alloc.  A program that lives on
+ * what it has cached comes by here and at no other hook. */
 static bool hook_split(struct je_hooks *hooks MT_UNUSED, void *addr MT_UNUSED,
 		       size_t size MT_UNUSED, size_t a MT_UNUSED,
 		       size_t b MT_UNUSED, bool committed MT_UNUSED,
 		       unsigned arena MT_UNUSED)
 {
+	mt_account_look();
 	return false;
 }
 
@@ -213,6 +215,7 @@ static bool hook_merge(struct je_hooks *hooks MT_UNUSED, void *a MT_UNUSED,
 		       size_t size_b MT_UNUSED, bool committed MT_UNUSED,
 		       unsigned arena MT_UNUSED)
 {
+	mt_account_look();
 	return false;
 }
 

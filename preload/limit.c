@@ -13,16 +13,22 @@
 #include "core/counter.h"
 #include "core/group.h"
 #include "core/process.h"
+#include "core/protection.h"
 #include "core/stall.h"
 #include "core/sys.h"
 #include "preload/heap.h"
 
-#define ROUNDS      16  /* fruitless ones, before the policy */
-#define PROGRESS    64  /* rounds in all, however much each brings */
-#define THROTTLES   16  /* as many looks, before one sleeps */
-#define RECLAIM_MIN 32  /* pages, at a later look above high */
-#define ANSWER      256 /* pages of the program's caches, for others */
+#define ROUNDS      16 /* fruitless ones, before the policy */
+#define PROGRESS    64 /* rounds in all, however much each brings */
+#define THROTTLES   16 /* as many looks, before one sleeps */
+#define RECLAIM_MIN 32 /* pages, at a later look above high */
+#define ASKED       4  /* processes at once, for what they have cached */
+#define PATIENCE_MS 6  /* for one who was asked and hasn't answered */
+#define ORDERED     32 /* groups of this process, in the order of reclaim */
 #define MS          UINT64_C(1000000)
+
+/* Heap groups that a process can have, see heap.c. */
+#define MAX_HEAP_GROUPS 1024
 
 /* Shorter delays are not worth a sleep. */
 #define DELAY_LEAST_MS 10
@@ -120,9 +126,58 @@ void mt_limit_reclaim_del(memtally_group group, memtally_reclaim_fn fn,
 	}
 }
 
-static struct cache *next_cache(struct mt_session *session, uint32_t group,
-				const bool *done)
+/* What is wanted back, and of whom. */
+struct want {
+	uint32_t target; /* the group at its limit: of it, and of those below */
+	int64_t pages;
+	bool despite_low; /* there wasn't enough elsewhere */
+};
+
+/*
+ * May something be taken from a group?  Says how much of it is free to take.
+ * Where `low` alone keeps it, @kept is set.
+ */
+static bool may_take(struct mt_session *session, const struct want *want,
+		     uint32_t group, struct mt_protection *ret, bool *kept)
 {
+	enum mt_protection_tier tier;
+
+	if (!mt_counter_is_below(session, group, want->target))
+		return false;
+	mt_protection_of(session, want->target, group, true, ret);
+	tier = mt_protection_tier(ret);
+	if (tier == MT_PROTECT_LOW && !want->despite_low)
+		*kept = true;
+	return tier == MT_PROTECT_NONE ||
+	       (tier == MT_PROTECT_LOW && want->despite_low);
+}
+
+/* The first of two to be asked. */
+static bool goes_first(const struct mt_protection *one,
+		       const struct mt_protection *other)
+{
+	enum mt_protection_tier a = mt_protection_tier(one);
+	enum mt_protection_tier b = mt_protection_tier(other);
+
+	if (a != b)
+		return a < b;
+	return mt_protection_excess(one) > mt_protection_excess(other);
+}
+
+/* It is asked although it is below its low. */
+static void note_low(struct mt_session *session, uint32_t group,
+		     const struct mt_protection *protection)
+{
+	if (protection->usage > 0 &&
+	    mt_protection_tier(protection) == MT_PROTECT_LOW)
+		mt_group_event(session, group, MT_EVENT_LOW);
+}
+
+static struct cache *next_cache(struct mt_session *session,
+				const struct want *want, const bool *done,
+				bool *kept)
+{
+	struct mt_protection protection;
 	struct cache *best = NULL;
 
 	for (unsigned i = 0; i < NR_CACHES; i++) {
@@ -130,22 +185,23 @@ static struct cache *next_cache(struct mt_session *session, uint32_t group,
 
 		if (load_acquire(&cache->state) == READY && !done[i] &&
 		    (!best || cache->cost < best->cost) &&
-		    mt_counter_is_below(session, cache->group, group))
+		    may_take(session, want, cache->group, &protection, kept))
 			best = cache;
 	}
 	return best;
 }
 
-/* Have the program let go of @want pages below @group.  Return: pages that it
- * says it did. */
-static int64_t call_caches(struct mt_session *session, uint32_t group,
-			   int64_t want)
+/* Have the program let go of what is wanted.  Return: pages that it says it
+ * did. */
+static int64_t call_caches(struct mt_session *session, const struct want *want,
+			   bool *kept)
 {
 	bool done[NR_CACHES] = { false };
 	struct cache *cache;
 	int64_t got = 0;
 
-	while (got < want && (cache = next_cache(session, group, done))) {
+	while (got < want->pages &&
+	       (cache = next_cache(session, want, done, kept))) {
 		uint32_t ready = READY;
 		uint64_t bytes;
 
@@ -153,83 +209,181 @@ static int64_t call_caches(struct mt_session *session, uint32_t group,
 		if (!cas_seq_cst(&cache->state, &ready, RUNNING))
 			continue;
 		my_cache = cache;
-		bytes = cache->fn((uint64_t)(want - got) * mt_page_size(),
+		bytes = cache->fn((uint64_t)(want->pages - got) *
+					  mt_page_size(),
 				  cache->arg);
 		store_release(&cache->state, my_cache ? READY : NO_CACHE);
 		my_cache = NULL;
-		got += (int64_t)MT_MIN(bytes / mt_page_size(), (uint64_t)want);
+		got += (int64_t)MT_MIN(bytes / mt_page_size(),
+				       (uint64_t)want->pages);
 	}
 	return got;
 }
 
-/* The heap's free pages below @group, back to the system.  Return: pages. */
-static int64_t purge(struct mt_session *session, uint32_t group)
+/*
+ * The heap's free pages below the target, back to the system: in the order of
+ * reclaim, until there is enough.  A group's go all together.  Return: pages.
+ */
+static int64_t purge(struct mt_session *session, const struct want *want,
+		     bool *kept)
 {
-	uint32_t n = mt_heap_nr_groups();
-	size_t pages = 0;
+	uint64_t done[MAX_HEAP_GROUPS / 64] = { 0 };
+	uint32_t n = MT_MIN(mt_heap_nr_groups(), MAX_HEAP_GROUPS);
+	int64_t pages = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t one = mt_heap_group(i);
+	/* Of very many groups the last are taken as they come. */
+	for (uint32_t turns = 0; turns < n && pages < want->pages; turns++) {
+		struct mt_protection best;
+		uint32_t first = MT_NONE;
 
-		if (mt_counter_is_below(session, mt_account_resolve(one),
-					group))
-			pages += mt_heap_purge(one);
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t group = mt_account_resolve(mt_heap_group(i));
+			struct mt_protection one;
+
+			if ((done[i / 64] >> i % 64 & 1) ||
+			    !may_take(session, want, group, &one, kept) ||
+			    (first != MT_NONE && !goes_first(&one, &best)))
+				continue;
+			first = i;
+			best = one;
+			if (turns >= ORDERED)
+				break;
+		}
+		if (first == MT_NONE)
+			break;
+		done[first / 64] |= UINT64_C(1) << first % 64;
+		note_low(session, mt_account_resolve(mt_heap_group(first)),
+			 &best);
+		pages += (int64_t)mt_heap_purge(mt_heap_group(first));
 	}
-	return (int64_t)pages;
+	return pages;
 }
 
 /*
- * What this process has cached below @group: the heap's free pages; and then,
- * where the program keeps caches of its own, as many of those as are wanting,
- * which come back through the heap.  Return: pages.
+ * What this process has cached: the heap's free pages; and then, where the
+ * program keeps caches of its own, as many of those as are wanting, which come
+ * back through the heap.  Return: pages.  @kept: there was something that only
+ * `low` kept.
  */
-static int64_t give_back(struct mt_session *session, uint32_t group,
-			 int64_t want)
+static int64_t give_back(struct mt_session *session, const struct want *want,
+			 bool *kept)
 {
-	int64_t pages = purge(session, group);
+	int64_t pages;
 	int64_t more = 0;
 
-	if (pages < want)
-		more = call_caches(session, group, want - pages);
-	if (more)
-		purge(session, group);
+	*kept = false;
+	pages = purge(session, want, kept);
+	if (pages < want->pages) {
+		struct want rest = *want;
+
+		rest.pages -= pages;
+		more = call_caches(session, &rest, kept);
+		if (more)
+			purge(session, &rest, kept);
+	}
 	return pages + more;
 }
 
+/* A wish in half a word, the other being when: whom it is of, whether low matters, and
+ * how many pages, rounded up to a power of two. */
+static uint32_t pack_want(const struct want *want)
+{
+	uint64_t pages =
+		(uint64_t)MT_MIN(MT_MAX(want->pages, 1), MT_CHARGE_MAX);
+	uint32_t log = 64 - (uint32_t)__builtin_clzll(pages);
+
+	return log << 21 | (uint32_t)want->despite_low << 20 |
+	       (want->target & 0xfffff);
+}
+
+static struct want unpack_want(uint32_t word)
+{
+	return (struct want){ word & 0xfffff, INT64_C(1) << (word >> 21 & 0x3f),
+			      word >> 20 & 1 };
+}
+
+/* Those to ask next, the first first. */
+struct chosen {
+	uint32_t process;
+	uint32_t group;
+	struct mt_protection protection;
+};
+
+static void choose(struct chosen *chosen, unsigned *n, const struct chosen *one)
+{
+	unsigned at;
+
+	/* A process may hold more than one group: its first counts. */
+	for (at = 0; at < *n && chosen[at].process != one->process; at++)
+		;
+	if (at < *n && !goes_first(&one->protection, &chosen[at].protection))
+		return;
+	if (at == *n && *n < ASKED)
+		++*n;
+	else if (at == *n &&
+		 !goes_first(&one->protection, &chosen[--at].protection))
+		return;
+	for (;
+	     at > 0 && goes_first(&one->protection, &chosen[at - 1].protection);
+	     at--)
+		chosen[at] = chosen[at - 1];
+	chosen[at] = *one;
+}
+
 /*
- * Ask the processes that hold something below @group to give back what they
- * can: each does on its next way through a wrapper.  Return: how many that had
- * answered so far.
+ * Ask processes that hold some of the heap below the target to give back what
+ * they can: those with most above what protects them.  Each does on its next
+ * way through a wrapper.  Who was asked and hasn't answered isn't asked again,
+ * and is waited for some milliseconds only: it may be idle for hours.  Return:
+ * how many may still answer.
  */
-static unsigned ask_others(struct mt_session *session, uint32_t group)
+static unsigned ask_others(struct mt_session *session, const struct want *want,
+			   bool *kept)
 {
 	uint32_t high = mt_table_high(session, MT_LINES);
 	uint32_t own = mt_account_process();
-	uint32_t last = MT_NONE;
+	uint32_t now_ms = (uint32_t)(now_ns() / MS);
+	struct chosen chosen[ASKED];
 	unsigned n = 0;
+	unsigned asked = 0;
 
 	for (uint32_t i = 0; i < high; i++) {
 		uint64_t ident = load_acquire(&session->lines[i].ident);
-		uint32_t process = mt_line_process(ident);
-		_Atomic uint64_t *asked;
-		uint64_t seen;
+		struct chosen one = { mt_line_process(ident),
+				      mt_line_group(ident),
+				      { 0 } };
+		const struct mt_process *process;
+		uint64_t word;
 
-		if (!ident || process == own || process == last ||
-		    process >= mt_table_high(session, MT_PROCESSES) ||
+		if (!ident || one.process == own ||
+		    one.process >= mt_table_high(session, MT_PROCESSES) ||
 		    mt_word_used(load_relaxed(
-			    &session->lines[i].word[MT_HEAP])) <= 0 ||
-		    !mt_counter_is_below(session, mt_line_group(ident), group))
+			    &session->lines[i].word[MT_HEAP])) <= 0)
 			continue;
-		last = process;
-		asked = &session->processes[process].asked;
-		seen = load_relaxed(asked);
-		/* Asked already, and silent since: perhaps idle for hours. */
-		if (seen != load_acquire(&session->processes[process].answered))
+		process = &session->processes[one.process];
+		word = load_relaxed(&process->asked);
+		if (!may_take(session, want, one.group, &one.protection, kept))
 			continue;
-		if (cas_seq_cst(asked, &seen, ((seen >> 32) + 1) << 32 | group))
-			n++;
+		if (word == load_acquire(&process->answered))
+			choose(chosen, &n, &one);
+		else if (now_ms - (uint32_t)(word >> 32) < PATIENCE_MS)
+			asked++;
 	}
-	return n;
+	for (unsigned i = 0; i < n; i++) {
+		_Atomic uint64_t *word =
+			&session->processes[chosen[i].process].asked;
+		uint64_t seen = load_relaxed(word);
+		uint64_t wish = (uint64_t)now_ms << 32 | pack_want(want);
+
+		/* Not the same again, or it would seem answered. */
+		if (wish == seen)
+			wish += UINT64_C(1) << 32;
+		if (!cas_seq_cst(word, &seen, wish))
+			continue;
+		note_low(session, chosen[i].group, &chosen[i].protection);
+		asked++;
+	}
+	return asked;
 }
 
 /* Up to a millisecond, for others to give something back. */
@@ -247,11 +401,37 @@ static void answer(struct mt_session *session)
 {
 	struct mt_process *process = &session->processes[mt_account_process()];
 	uint64_t asked = load_acquire(&process->asked);
+	struct want want;
+	bool kept;
 
 	if (asked == load_relaxed(&process->answered))
 		return;
 	store_release(&process->answered, asked);
-	give_back(session, (uint32_t)asked, ANSWER);
+	want = unpack_want((uint32_t)asked);
+	if (want.target < session->header->tables[MT_GROUPS].capacity)
+		give_back(session, &want, &kept);
+}
+
+/* Both passes at once: nobody is refused here. */
+static int64_t reclaim_high(struct mt_session *session, uint32_t group,
+			    int64_t pages, bool heap_is_free)
+{
+	struct want want = { group, pages, false };
+	int64_t got = 0;
+	bool kept = false;
+
+	if (heap_is_free)
+		got = give_back(session, &want, &kept);
+	if (got < pages)
+		ask_others(session, &want, &kept);
+	if (got == 0 && kept) {
+		want.despite_low = true;
+		if (heap_is_free)
+			got = give_back(session, &want, &kept);
+		if (got < pages)
+			ask_others(session, &want, &kept);
+	}
+	return got;
 }
 
 /* One look at every level over its `high`.  Return: pages given back; the
@@ -275,9 +455,8 @@ static int64_t look_at_high(struct mt_session *session, uint32_t group,
 		if (overage) {
 			mt_group_event(session, group, MT_EVENT_HIGH);
 			mt_drain(session, mt_account_task(), group);
-			if (heap_is_free)
-				pages += give_back(session, group, want);
-			ask_others(session, group);
+			pages += reclaim_high(session, group, want,
+					      heap_is_free);
 			overage = mt_counter_overage(load_seq_cst(&at->usage),
 						     load_relaxed(&at->high));
 		}
@@ -591,28 +770,45 @@ static bool apply_policy(struct mt_session *session, uint32_t limited,
 	}
 }
 
-static bool reclaim(struct mt_session *session, uint32_t limited, int64_t want,
+/* One pass of a reclaim.  Return: is there less than before? */
+static bool reclaim_pass(struct mt_session *session, const struct want *want,
+			 int64_t before, bool *kept, unsigned *asked)
+{
+	unsigned n;
+
+	give_back(session, want, kept);
+	mt_drain(session, mt_account_task(), want->target);
+	if (usage_of(session, want->target) < before)
+		return true;
+	n = ask_others(session, want, kept);
+	*asked += n;
+	if (n)
+		wait_for_others(session, want->target, before);
+	mt_drain(session, mt_account_task(), want->target);
+	return usage_of(session, want->target) < before;
+}
+
+static bool reclaim(struct mt_session *session, uint32_t limited, int64_t pages,
 		    unsigned *ret_asked)
 {
 	static struct mt_audit_scratch scratch;
+	struct want want = { limited, pages, false };
 	int64_t before = usage_of(session, limited);
 	int64_t repaired;
+	bool kept;
 
 	*ret_asked = 0;
-
 	mt_process_reap_dead(session, own_ns(session), UINT32_MAX);
 	/* What the dead left of an operation must not keep the living out. */
 	if (mt_audit_is_due(session))
 		mt_audit(session, &scratch, &repaired);
-	give_back(session, limited, want);
-	mt_drain(session, mt_account_task(), limited);
-	if (usage_of(session, limited) < before)
+	if (reclaim_pass(session, &want, before, &kept, ret_asked))
 		return true;
-	*ret_asked = ask_others(session, limited);
-	if (*ret_asked)
-		wait_for_others(session, limited, before);
-	mt_drain(session, mt_account_task(), limited);
-	return usage_of(session, limited) < before;
+	/* Only when nothing else is left to take. */
+	if (!kept || *ret_asked)
+		return false;
+	want.despite_low = true;
+	return reclaim_pass(session, &want, before, &kept, ret_asked);
 }
 
 bool mt_limit_round(struct mt_limit_rounds *rounds)

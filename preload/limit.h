@@ -18,7 +18,7 @@
 struct mt_limit_rounds {
 	unsigned nr;         /* rounds so far */
 	unsigned fruitless;  /* since the last that brought something */
-	unsigned asked;      /* processes that may still give pages back */
+	unsigned asked;      /* processes that may still answer */
 	uint64_t waiting_ns; /* when policy "wait" began, CLOCK_MONOTONIC */
 };
 
