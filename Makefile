@@ -136,7 +136,8 @@ sanitized: $(UNIT) $(B)/memtally
 
 # Any bytes as a segment, for a minute; needs clang.
 FUZZ_TIME ?= 60
-FUZZED    := -g -O1 -std=gnu17 -D_GNU_SOURCE -I.
+FUZZED    := -g -O1 -std=gnu17 -D_GNU_SOURCE -I. \
+	     -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 FUZZ_SRC  := tests/fuzz/fuzz_reader.c core/reader.c core/stall.c core/protection.c tools/model.c tools/proc.c \
 	     tools/format.c
 
@@ -150,13 +151,13 @@ fuzz:
 		-o $(B)/fuzz/fuzz_reader $(FUZZ_SRC) $(CJSON)
 	$(Q)$(B)/fuzz/mutate 20000
 	$(Q)$(B)/fuzz/mutate -w $(B)/fuzz/corpus/seed
-	$(Q)$(B)/fuzz/fuzz_reader -max_total_time=$(FUZZ_TIME) -max_len=8192 \
+	$(Q)$(B)/fuzz/fuzz_reader -max_total_time=$(FUZZ_TIME) -max_len=16384 \
 		-print_final_stats=1 $(B)/fuzz/corpus tests/fuzz/corpus
 
 # After a long run: the smallest set of inputs that reaches as far.
 fuzz-keep:
 	@mkdir -p $(B)/fuzz/kept && rm -f $(B)/fuzz/kept/*
-	$(Q)$(B)/fuzz/fuzz_reader -merge=1 -max_len=8192 $(B)/fuzz/kept \
+	$(Q)$(B)/fuzz/fuzz_reader -merge=1 -max_len=16384 $(B)/fuzz/kept \
 		$(B)/fuzz/corpus tests/fuzz/corpus
 	$(Q)mkdir -p tests/fuzz/corpus && rm -f tests/fuzz/corpus/*
 	$(Q)cp $(B)/fuzz/kept/* tests/fuzz/corpus/

@@ -366,20 +366,63 @@ struct mt_ended {
 #define MT_ENDED_KILLED 1u /* by a signal, as the supervisor saw */
 #define MT_ENDED_EXECED 2u /* replaced its program; same pid goes on */
 
+/* What a record tells of. */
+enum mt_record_what {
+	MT_RECORD_REFUSED = 1, /* ENOMEM, given to the program */
+	MT_RECORD_KILLED,      /* a process, by the policy */
+	MT_RECORD_STOPPED,     /* all below the group, by the policy */
+	MT_RECORD_HIGH,        /* slowed down above high; one a second */
+	MT_RECORD_RISE,        /* a threshold was reached */
+	MT_RECORD_FALL,        /* and left again */
+};
+
+#define MT_RECORD_LARGEST 5
+#define MT_RECORD_MODULES 8
+#define MT_RECORD_FRAMES  48
+
+/* A loaded file that a frame is in. */
+struct mt_module {
+	uint8_t build_id[20]; /* zeros: it has none */
+	char path[108];       /* as it was loaded; cut in front when longer */
+};
+
+/*
+ * One thing that happened at a limit.  The table is a ring: record number n
+ * (from 0) is at n modulo its capacity.  Whoever writes one may be stopped or
+ * die, and the next round write over it: what a reader takes for whole has the
+ * right sum.
+ */
 struct mt_record {
-	_Alignas(MT_CACHELINE) _Atomic uint64_t seq; /* number + 1; 0: empty or
-							being written */
-	uint64_t time_ns;                            /* CLOCK_REALTIME */
-	uint32_t event;                              /* enum mt_event */
-	uint32_t group; /* the group that refused, threw or killed */
-	uint32_t pid;
+	/* 2 (n + 1), one less while it is being written; 0: never was. */
+	_Alignas(MT_CACHELINE) _Atomic uint64_t seq;
+	uint64_t sum;     /* mt_record_sum() */
+	uint64_t time_ns; /* CLOCK_REALTIME */
+	uint32_t what;    /* enum mt_record_what */
+	uint32_t group;   /* whose limit it was */
+	uint32_t pid;     /* who met it */
 	uint32_t tid;
-	uint64_t pages; /* what was asked for */
-	uint64_t usage; /* of the group, then */
-	uint64_t limit; /* of the group, then */
+	int64_t pages;  /* what was asked for */
+	int64_t usage;  /* of the group, then */
+	int64_t limit;  /* of the group, then */
 	char comm[16];  /* of the process */
 	char path[128]; /* of the group; cut in front when longer */
-	uint64_t reserved[8];
+	char name[32];  /* of the threshold */
+	/* KILLED: whom, and what it held. */
+	uint32_t victim;
+	uint32_t nr_frames;
+	int64_t victim_pages;
+	char victim_comm[16];
+	/* Who held most of the group's pages, the first most. */
+	struct {
+		int64_t pages;
+		char path[56]; /* cut in front when longer */
+	} largest[MT_RECORD_LARGEST];
+	/* Where in the program it was, innermost first: a module's number in
+	 * bits 56-63 (0xff: none that is known), and in bits 0-55 the offset
+	 * from where it was loaded to the address to return to. */
+	uint64_t frames[MT_RECORD_FRAMES];
+	struct mt_module modules[MT_RECORD_MODULES];
+	uint64_t reserved[14];
 };
 
 /* Limits for every group whose path matches, made now or later; where several
@@ -432,7 +475,9 @@ _Static_assert(sizeof(struct mt_thread) == 64, "thread: size");
 _Static_assert(offsetof(struct mt_line, word) == 16, "line: words");
 _Static_assert(sizeof(struct mt_line) == 64, "line: size");
 _Static_assert(sizeof(struct mt_ended) == 192, "ended: size");
-_Static_assert(sizeof(struct mt_record) == 320, "record: size");
+_Static_assert(offsetof(struct mt_record, comm) == 64, "record: comm");
+_Static_assert(offsetof(struct mt_record, frames) == 592, "record: frames");
+_Static_assert(sizeof(struct mt_record) == 2112, "record: size");
 _Static_assert(offsetof(struct mt_rule, pattern) == 64, "rule: pattern");
 _Static_assert(sizeof(struct mt_rule) == 192, "rule: size");
 _Static_assert(sizeof(struct mt_peak) == 64, "peak: size");

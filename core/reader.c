@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/atomic.h"
+#include "core/record.h"
 #include "core/sys.h"
 
 /* No segment is larger; no record is either. */
@@ -258,14 +259,39 @@ bool mt_reader_ended(const struct mt_reader *reader, uint32_t index,
 	return seq && !(seq & 1);
 }
 
+/* Fuzzers would never come past a sum. */
+static bool sum_is_right(const struct mt_record *record)
+{
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+	(void)record;
+	return true;
+#else
+	return record->sum == mt_record_sum(record);
+#endif
+}
+
 bool mt_reader_record(const struct mt_reader *reader, uint32_t index,
 		      struct mt_record *record)
 {
+	uint64_t seq;
+
 	if (!copy(reader, MT_RECORDS, index, record))
+		return false;
+	seq = load_relaxed(&record->seq);
+	if (!seq || (seq & 1) || !sum_is_right(record))
 		return false;
 	mt_reader_clean(record->comm, sizeof(record->comm));
 	mt_reader_clean(record->path, sizeof(record->path));
-	return load_relaxed(&record->seq) != 0;
+	mt_reader_clean(record->name, sizeof(record->name));
+	mt_reader_clean(record->victim_comm, sizeof(record->victim_comm));
+	for (int i = 0; i < MT_RECORD_LARGEST; i++)
+		mt_reader_clean(record->largest[i].path,
+				sizeof(record->largest[i].path));
+	for (int i = 0; i < MT_RECORD_MODULES; i++)
+		mt_reader_clean(record->modules[i].path,
+				sizeof(record->modules[i].path));
+	record->nr_frames = MT_MIN(record->nr_frames, MT_RECORD_FRAMES);
+	return true;
 }
 
 void mt_reader_path(const struct mt_reader *reader, uint32_t group, char *buf,

@@ -63,6 +63,7 @@ bool mt_reader_thread(const struct mt_reader *reader, uint32_t index,
 		      struct mt_thread *ret_thread);
 bool mt_reader_ended(const struct mt_reader *reader, uint32_t index,
 		     struct mt_ended *ret_ended);
+/* Whole ones only. */
 bool mt_reader_record(const struct mt_reader *reader, uint32_t index,
 		      struct mt_record *ret_record);
 

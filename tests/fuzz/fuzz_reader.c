@@ -179,7 +179,7 @@ static void fill_rest(uint8_t *file)
 	for (uint32_t i = 0; i < 2; i++) {
 		struct mt_record *record = record_at(file, MT_RECORDS, i);
 
-		store_relaxed(&record->seq, i + 1);
+		store_relaxed(&record->seq, 2 * (i + 1));
 		strcpy(record->path, "/g0");
 	}
 }
