@@ -260,18 +260,21 @@ static int64_t purge(struct mt_session *session, const struct want *want,
 }
 
 /*
- * What this process has cached: the heap's free pages; and then, where the
+ * What this process has cached, if the allocator can be called: the heap's free
+ * pages; and then, where the
  * program keeps caches of its own, as many of those as are wanting, which come
  * back through the heap.  Return: pages.  @kept: there was something that only
  * `low` kept.
  */
 static int64_t give_back(struct mt_session *session, const struct want *want,
-			 bool *kept)
+			 bool heap_is_free, bool *kept)
 {
 	int64_t pages;
 	int64_t more = 0;
 
 	*kept = false;
+	if (!heap_is_free)
+		return 0;
 	pages = purge(session, want, kept);
 	if (pages < want->pages) {
 		struct want rest = *want;
@@ -409,7 +412,7 @@ static void answer(struct mt_session *session)
 	store_release(&process->answered, asked);
 	want = unpack_want((uint32_t)asked);
 	if (want.target < session->header->tables[MT_GROUPS].capacity)
-		give_back(session, &want, &kept);
+		give_back(session, &want, true, &kept);
 }
 
 /* Both passes at once: nobody is refused here. */
@@ -420,14 +423,12 @@ static int64_t reclaim_high(struct mt_session *session, uint32_t group,
 	int64_t got = 0;
 	bool kept = false;
 
-	if (heap_is_free)
-		got = give_back(session, &want, &kept);
+	got = give_back(session, &want, heap_is_free, &kept);
 	if (got < pages)
 		ask_others(session, &want, &kept);
 	if (got == 0 && kept) {
 		want.despite_low = true;
-		if (heap_is_free)
-			got = give_back(session, &want, &kept);
+		got = give_back(session, &want, heap_is_free, &kept);
 		if (got < pages)
 			ask_others(session, &want, &kept);
 	}
@@ -772,11 +773,12 @@ static bool apply_policy(struct mt_session *session, uint32_t limited,
 
 /* One pass of a reclaim.  Return: is there less than before? */
 static bool reclaim_pass(struct mt_session *session, const struct want *want,
-			 int64_t before, bool *kept, unsigned *asked)
+			 int64_t before, bool heap_is_free, bool *kept,
+			 unsigned *asked)
 {
 	unsigned n;
 
-	give_back(session, want, kept);
+	give_back(session, want, heap_is_free, kept);
 	mt_drain(session, mt_account_task(), want->target);
 	if (usage_of(session, want->target) < before)
 		return true;
@@ -789,7 +791,7 @@ static bool reclaim_pass(struct mt_session *session, const struct want *want,
 }
 
 static bool reclaim(struct mt_session *session, uint32_t limited, int64_t pages,
-		    unsigned *ret_asked)
+		    bool heap_is_free, unsigned *ret_asked)
 {
 	static struct mt_audit_scratch scratch;
 	struct want want = { limited, pages, false };
@@ -802,13 +804,15 @@ static bool reclaim(struct mt_session *session, uint32_t limited, int64_t pages,
 	/* What the dead left of an operation must not keep the living out. */
 	if (mt_audit_is_due(session))
 		mt_audit(session, &scratch, &repaired);
-	if (reclaim_pass(session, &want, before, &kept, ret_asked))
+	if (reclaim_pass(session, &want, before, heap_is_free, &kept,
+			 ret_asked))
 		return true;
 	/* Only when nothing else is left to take. */
 	if (!kept || *ret_asked)
 		return false;
 	want.despite_low = true;
-	return reclaim_pass(session, &want, before, &kept, ret_asked);
+	return reclaim_pass(session, &want, before, heap_is_free, &kept,
+			    ret_asked);
 }
 
 bool mt_limit_round(struct mt_limit_rounds *rounds)
@@ -828,7 +832,8 @@ bool mt_limit_round(struct mt_limit_rounds *rounds)
 	/* Waiting is one long round. */
 	if (!rounds->waiting_ns)
 		mt_group_event(session, limited, MT_EVENT_MAX);
-	if (reclaim(session, limited, pages, &rounds->asked)) {
+	if (reclaim(session, limited, pages, !rounds->heap_is_busy,
+		    &rounds->asked)) {
 		rounds->fruitless = 0;
 		more = rounds->nr < PROGRESS;
 	} else if (rounds->nr == 0 ||

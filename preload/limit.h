@@ -20,6 +20,9 @@ struct mt_limit_rounds {
 	unsigned fruitless;  /* since the last that brought something */
 	unsigned asked;      /* processes that may still answer */
 	uint64_t waiting_ns; /* when policy "wait" began, CLOCK_MONOTONIC */
+	/* Set by the caller: it may have interrupted the allocator, so nothing
+	 * of this process's is purged. */
+	bool heap_is_busy;
 };
 
 /**

@@ -40,6 +40,7 @@
 #include "core/atomic.h"
 #include "core/sys.h"
 #include "preload/account.h"
+#include "preload/context.h"
 #include "preload/limit.h"
 #include "preload/maplock.h"
 
@@ -331,7 +332,7 @@ static inline void settle(struct mt_mapping_bill *bill)
 static MT_COLD bool pay_by_rounds(uint32_t group, enum mt_kind kind,
 				  int64_t pages)
 {
-	struct mt_limit_rounds rounds = { 0 };
+	struct mt_limit_rounds rounds = { .heap_is_busy = mt_in_handler() };
 
 	while (mt_limit_round(&rounds)) {
 		if (mt_account_charge(group, kind, pages))

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * context.c - looking for a signal's frame.
+ *
+ * A handler returns to a few instructions of libc ("the restorer") that end the
+ * signal.  The kernel is told their address with the handler, and puts it on
+ * the stack, right below the interrupted thread's state.  So where no handler
+ * is installed there is none running, and else it is that word on the stack
+ * that counts.  The stack is read through a system call, as nobody knows where
+ * it ends: a thread's, a coroutine's, or an alternate one.
+ */
+#include "preload/context.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "core/sys.h"
+
+#define SIGNALS   64
+#define RESTORERS 4
+#define DEEPEST   ((size_t)1 << 20) /* no further up than that */
+#define CHUNK     4096
+
+/* As the kernel has it. */
+struct action {
+	uintptr_t handler;
+	unsigned long flags;
+	uintptr_t restorer;
+	uint64_t mask;
+};
+
+/* The restorers in use; more than there is room for: -1. */
+static int find_restorers(uintptr_t *restorers)
+{
+	int n = 0;
+
+	for (int sig = 1; sig <= SIGNALS; sig++) {
+		struct action action = { 0, 0, 0, 0 };
+		int i;
+
+		if (mt_syscall4(SYS_rt_sigaction, sig, NULL, &action, 8) ||
+		    action.handler <= 1) /* SIG_DFL, SIG_IGN */
+			continue;
+		for (i = 0; i < n && restorers[i] != action.restorer; i++)
+			;
+		if (i < n)
+			continue;
+		if (n == RESTORERS || !action.restorer)
+			return -1;
+		restorers[n++] = action.restorer;
+	}
+	return n;
+}
+
+/* The next words of a signal's frame are its context: flags and a link. */
+static bool is_frame(const uintptr_t *word, const uintptr_t *restorers, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (word[0] == restorers[i])
+			return word[1] < 64 && word[2] == 0;
+	}
+	return false;
+}
+
+static bool on_alternate_stack(void)
+{
+	stack_t now = { .ss_flags = 0 };
+
+	mt_syscall2(SYS_sigaltstack, NULL, &now);
+	return now.ss_flags & SS_ONSTACK;
+}
+
+bool mt_in_handler(void)
+{
+	uintptr_t words[CHUNK / sizeof(uintptr_t) + 2];
+	uintptr_t restorers[RESTORERS];
+	uintptr_t at = (uintptr_t)__builtin_frame_address(0);
+	uintptr_t end = at + DEEPEST;
+	int n = find_restorers(restorers);
+
+	if (n <= 0)
+		return n < 0;
+	if (on_alternate_stack())
+		return true;
+	while (at < end) {
+		/* To the end of a page: behind it there may be nothing. */
+		size_t size = CHUNK - at % CHUNK;
+		struct iovec from = { (void *)at, size + 2 * sizeof(*words) };
+		struct iovec to = { words, size + 2 * sizeof(*words) };
+		long got = mt_syscall6(SYS_process_vm_readv, mt_sys_getpid(),
+				       (long)&to, 1, (long)&from, 1, 0);
+		size_t nr;
+
+		/* Not allowed to; or the end of the stack. */
+		if (got <= 0)
+			return got != -EFAULT;
+		nr = MT_MIN((size_t)got, size) / sizeof(*words);
+		for (size_t i = 0; i < nr; i++) {
+			if (is_frame(&words[i], restorers, n) &&
+			    (i + 3) * sizeof(*words) <= (size_t)got)
+				return true;
+		}
+		if ((size_t)got < size)
+			return false;
+		at += size;
+	}
+	return true;
+}
