@@ -269,6 +269,8 @@ bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 {
 	struct mt_task *task;
 
+	if (unlikely(group == MT_NOBODY))
+		return true;
 	if (unlikely(!joined())) {
 		if (will_count())
 			pend(kind, pages);
@@ -292,6 +294,8 @@ bool mt_account_charge(uint32_t group, enum mt_kind kind, int64_t pages)
 
 void mt_account_charge_forced(uint32_t group, enum mt_kind kind, int64_t pages)
 {
+	if (unlikely(group == MT_NOBODY))
+		return;
 	if (likely(joined()))
 		mt_charge_forced(&session, my_task(), resolve(group), kind,
 				 pages);
@@ -301,6 +305,8 @@ void mt_account_charge_forced(uint32_t group, enum mt_kind kind, int64_t pages)
 
 void mt_account_uncharge(uint32_t group, enum mt_kind kind, int64_t pages)
 {
+	if (unlikely(group == MT_NOBODY))
+		return;
 	if (likely(joined()))
 		mt_uncharge(&session, my_task(), resolve(group), kind, pages);
 	else if (will_count())
@@ -312,7 +318,10 @@ void mt_account_uncharge(uint32_t group, enum mt_kind kind, int64_t pages)
 void mt_account_move(uint32_t from, enum mt_kind from_kind, uint32_t to,
 		     enum mt_kind to_kind, int64_t pages)
 {
-	if (likely(joined())) {
+	if (unlikely(from == MT_NOBODY || to == MT_NOBODY)) {
+		mt_account_charge_forced(to, to_kind, pages);
+		mt_account_uncharge(from, from_kind, pages);
+	} else if (likely(joined())) {
 		mt_move_charge(&session, my_task(), resolve(from), from_kind,
 			       resolve(to), to_kind, pages);
 	} else if (will_count()) {

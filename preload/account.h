@@ -36,6 +36,9 @@ extern MT_TLS int64_t mt_refused;
  * segment is at the moment: resolved at each charge. */
 #define MT_HOME (MT_NONE - 1)
 
+/* For what the shim makes the program's libraries do: charged to nobody. */
+#define MT_NOBODY (MT_NONE - 2)
+
 /**
  * mt_account_charge - charge this thread's process
  * @group: an index, or MT_HOME
@@ -71,7 +74,7 @@ bool mt_account_start(void);
  * it has entered. */
 uint32_t mt_account_current(void);
 
-/* Enter a group, MT_HOME to return; the heap follows (heap.h). */
+/* Enter a group, MT_HOME to return, or MT_NOBODY; the heap follows (heap.h). */
 void mt_account_enter(uint32_t group);
 
 /* Is this the same process image that set @mark?  See mt_account_mark(): a

@@ -17,6 +17,7 @@
 #include "core/group.h"
 #include "core/peak.h"
 #include "core/process.h"
+#include "core/record.h"
 #include "core/sys.h"
 #include "preload/init.h"
 #include "preload/limit.h"
@@ -300,15 +301,31 @@ static void tell(struct watch *watch)
 		store_release(&watch->kind, FREE);
 }
 
+static void log_threshold(struct mt_session *session, const struct watch *watch,
+			  bool above)
+{
+	struct mt_record record;
+
+	mt_record_begin(session, &record,
+			above ? MT_RECORD_RISE : MT_RECORD_FALL, watch->group,
+			watch->pages);
+	mt_record_who(session, &record, mt_account_process(),
+		      (uint32_t)mt_sys_gettid());
+	memcpy(record.name, watch->name, sizeof(record.name) - 1);
+	mt_record_write(session, &record);
+}
+
 static void look_at_threshold(struct mt_session *session, struct watch *watch)
 {
 	int64_t pages = load_relaxed(&session->groups[watch->group].usage);
 	uint32_t now = pages >= watch->pages;
 	uint32_t before = !now;
 
-	if (load_relaxed(&watch->above) != now &&
-	    cas_seq_cst(&watch->above, &before, now))
-		fetch_add_relaxed(&thresholds_fired, 1);
+	if (load_relaxed(&watch->above) == now ||
+	    !cas_seq_cst(&watch->above, &before, now))
+		return;
+	fetch_add_relaxed(&thresholds_fired, 1);
+	log_threshold(session, watch, now);
 }
 
 static bool is_mine(struct mt_session *session, const struct watch *watch)

@@ -517,7 +517,7 @@ void mt_heap_enter(uint32_t group)
 		if (!owner)
 			owner = make_owner(group);
 		unlock_others();
-		if (!owner)
+		if (!owner && group != MT_NOBODY)
 			owner = nearest(group);
 	}
 	mt_heap_entered = owner;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
 #include "core/atomic.h"
@@ -14,9 +15,11 @@
 #include "core/group.h"
 #include "core/process.h"
 #include "core/protection.h"
+#include "core/record.h"
 #include "core/stall.h"
 #include "core/sys.h"
 #include "preload/heap.h"
+#include "preload/unwind.h"
 
 #define ROUNDS      16 /* fruitless ones, before the policy */
 #define PROGRESS    64 /* rounds in all, however much each brings */
@@ -415,6 +418,70 @@ static void answer(struct mt_session *session)
 		give_back(session, &want, true, &kept);
 }
 
+/* ---- the log ---- */
+
+static int64_t max_of(struct mt_session *session, uint32_t group)
+{
+	return load_relaxed(&session->groups[group].max);
+}
+
+static void log_it(struct mt_session *session, struct mt_record *record,
+		   bool heap_is_free)
+{
+	mt_record_who(session, record, mt_account_process(),
+		      (uint32_t)mt_sys_gettid());
+	mt_unwind(record, heap_is_free);
+	mt_record_write(session, record);
+}
+
+/* About this thread: refused, or it stopped everybody. */
+static void log_max(struct mt_session *session, enum mt_record_what what,
+		    uint32_t limited, int64_t pages, bool heap_is_free)
+{
+	struct mt_record record;
+
+	mt_record_begin(session, &record, what, limited,
+			max_of(session, limited));
+	record.pages = pages;
+	log_it(session, &record, heap_is_free);
+}
+
+static void log_kill(struct mt_session *session, uint32_t limited,
+		     uint32_t victim, bool heap_is_free)
+{
+	const struct mt_process *process = &session->processes[victim];
+	struct mt_record record;
+
+	mt_record_begin(session, &record, MT_RECORD_KILLED, limited,
+			max_of(session, limited));
+	record.pages = mt_refused;
+	record.victim = (uint32_t)(load_relaxed(&process->state) >> 32);
+	record.victim_pages =
+		mt_process_charged_below(session, victim, limited);
+	memcpy(record.victim_comm, process->comm,
+	       sizeof(record.victim_comm) - 1);
+	log_it(session, &record, heap_is_free);
+}
+
+/* One in each second: of a thread that is slowed down there are many. */
+static void log_high(struct mt_session *session, uint32_t group, int64_t pages,
+		     bool heap_is_free)
+{
+	static _Atomic uint32_t last;
+	uint32_t now = (uint32_t)(now_ns() / (1000 * MS)) + 1;
+	uint32_t seen = load_relaxed(&last);
+	struct mt_record record;
+
+	if (seen == now || !cas_seq_cst(&last, &seen, now))
+		return;
+	mt_record_begin(session, &record, MT_RECORD_HIGH, group,
+			load_relaxed(&session->groups[group].high));
+	record.pages = pages;
+	log_it(session, &record, heap_is_free);
+}
+
+/* ---- above high ---- */
+
 /* Both passes at once: nobody is refused here. */
 static int64_t reclaim_high(struct mt_session *session, uint32_t group,
 			    int64_t pages, bool heap_is_free)
@@ -455,6 +522,7 @@ static int64_t look_at_high(struct mt_session *session, uint32_t group,
 					     load_relaxed(&at->high));
 		if (overage) {
 			mt_group_event(session, group, MT_EVENT_HIGH);
+			log_high(session, group, want, heap_is_free);
 			mt_drain(session, mt_account_task(), group);
 			pages += reclaim_high(session, group, want,
 					      heap_is_free);
@@ -577,8 +645,8 @@ static uint64_t own_ns(struct mt_session *session)
 }
 
 /* Kill one process.  Ourselves come last: then this does not return. */
-static bool kill_one(struct mt_session *session, uint32_t victim,
-		     uint64_t *ret_state)
+static bool kill_one(struct mt_session *session, uint32_t limited,
+		     uint32_t victim, bool heap_is_free, uint64_t *ret_state)
 {
 	struct mt_process *process = &session->processes[victim];
 	uint64_t state = load_acquire(&process->state);
@@ -592,6 +660,7 @@ static bool kill_one(struct mt_session *session, uint32_t victim,
 		return false;
 	/* Before it is done: its group may go with it, and so may we. */
 	mt_group_event(session, home, MT_EVENT_OOM_KILL);
+	log_kill(session, limited, victim, heap_is_free);
 	ret = mt_process_signal(session, victim, state, own_ns(session),
 				SIGKILL);
 	return ret == 0 || ret == -ESRCH || ret == -EINPROGRESS;
@@ -620,7 +689,8 @@ static void bury(struct mt_session *session, uint32_t victim, uint64_t state)
 	}
 }
 
-static bool kill_all_below(struct mt_session *session, uint32_t group)
+static bool kill_all_below(struct mt_session *session, uint32_t limited,
+			   uint32_t group, bool heap_is_free)
 {
 	uint32_t high = mt_table_high(session, MT_PROCESSES);
 	uint32_t own = mt_account_process();
@@ -633,13 +703,13 @@ static bool kill_all_below(struct mt_session *session, uint32_t group)
 		    mt_counter_is_below(
 			    session, load_relaxed(&session->processes[i].home),
 			    group) &&
-		    kill_one(session, i, &state))
+		    kill_one(session, limited, i, heap_is_free, &state))
 			any = true;
 	}
 	if (mt_counter_is_below(session,
 				load_relaxed(&session->processes[own].home),
 				group))
-		kill_one(session, own, &state);
+		kill_one(session, limited, own, heap_is_free, &state);
 	for (uint32_t i = 0; i < high; i++) {
 		state = load_acquire(&session->processes[i].state);
 		if (i != own && (state & 0xff) == MT_PROC_LIVE &&
@@ -674,7 +744,8 @@ static bool has_room(struct mt_session *session, uint32_t limited,
 	       load_seq_cst(&session->groups[limited].max);
 }
 
-static bool kill_one_or_all(struct mt_session *session, uint32_t limited)
+static bool kill_one_or_all(struct mt_session *session, uint32_t limited,
+			    bool heap_is_free)
 {
 	uint32_t victim = largest(session, limited);
 	uint32_t together;
@@ -685,15 +756,15 @@ static bool kill_one_or_all(struct mt_session *session, uint32_t limited)
 		return false;
 	together = group_of_death(session, victim, limited);
 	if (together != MT_NONE)
-		return kill_all_below(session, together);
-	if (!kill_one(session, victim, &state))
+		return kill_all_below(session, limited, together, heap_is_free);
+	if (!kill_one(session, limited, victim, heap_is_free, &state))
 		return false;
 	bury(session, victim, state);
 	return true;
 }
 
 static bool kill_something(struct mt_session *session, uint32_t limited,
-			   int64_t pages)
+			   int64_t pages, bool heap_is_free)
 {
 	uint64_t word;
 	bool done = true;
@@ -706,7 +777,7 @@ static bool kill_something(struct mt_session *session, uint32_t limited,
 	if (reaping(session))
 		sleep_ns(MS);
 	else if (!has_room(session, limited, pages))
-		done = kill_one_or_all(session, limited);
+		done = kill_one_or_all(session, limited, heap_is_free);
 	cas_seq_cst(&session->header->killer, &word, 0);
 	return done;
 }
@@ -758,9 +829,12 @@ static bool apply_policy(struct mt_session *session, uint32_t limited,
 	case MT_ON_MAX_KILL:
 	case MT_ON_MAX_KILL_GROUP:
 		rounds->fruitless = 0;
-		return kill_something(session, limited, pages);
+		return kill_something(session, limited, pages,
+				      !rounds->heap_is_busy);
 	case MT_ON_MAX_STOP:
 		mt_group_event(session, limited, MT_EVENT_OOM);
+		log_max(session, MT_RECORD_STOPPED, limited, pages,
+			!rounds->heap_is_busy);
 		stop_all_below(session, limited);
 		return true;
 	case MT_ON_MAX_WAIT:
@@ -843,6 +917,9 @@ bool mt_limit_round(struct mt_limit_rounds *rounds)
 	} else {
 		more = apply_policy(session, limited, pages, rounds);
 	}
+	if (!more)
+		log_max(session, MT_RECORD_REFUSED, limited, pages,
+			!rounds->heap_is_busy);
 	rounds->nr++;
 	mt_flags &= (uint8_t)~MT_INSIDE;
 	errno = saved;
