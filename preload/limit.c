@@ -14,7 +14,7 @@
 #include "core/counter.h"
 #include "core/group.h"
 #include "core/process.h"
-#include "core/protection.h"
+#include "core/reclaim.h"
 #include "core/record.h"
 #include "core/stall.h"
 #include "core/sys.h"
@@ -26,7 +26,6 @@
 #define THROTTLES   16 /* as many looks, before one sleeps */
 #define RECLAIM_MIN 32 /* pages, at a later look above high */
 #define ASKED       4  /* processes at once, for what they have cached */
-#define PATIENCE_MS 6  /* for one who was asked and hasn't answered */
 #define ORDERED     32 /* groups of this process, in the order of reclaim */
 #define MS          UINT64_C(1000000)
 
@@ -129,55 +128,8 @@ void mt_limit_reclaim_del(memtally_group group, memtally_reclaim_fn fn,
 	}
 }
 
-/* What is wanted back, and of whom. */
-struct want {
-	uint32_t target; /* the group at its limit: of it, and of those below */
-	int64_t pages;
-	bool despite_low; /* there wasn't enough elsewhere */
-};
-
-/*
- * May something be taken from a group?  Says how much of it is free to take.
- * Where `low` alone keeps it, @kept is set.
- */
-static bool may_take(struct mt_session *session, const struct want *want,
-		     uint32_t group, struct mt_protection *ret, bool *kept)
-{
-	enum mt_protection_tier tier;
-
-	if (!mt_counter_is_below(session, group, want->target))
-		return false;
-	mt_protection_of(session, want->target, group, true, ret);
-	tier = mt_protection_tier(ret);
-	if (tier == MT_PROTECT_LOW && !want->despite_low)
-		*kept = true;
-	return tier == MT_PROTECT_NONE ||
-	       (tier == MT_PROTECT_LOW && want->despite_low);
-}
-
-/* The first of two to be asked. */
-static bool goes_first(const struct mt_protection *one,
-		       const struct mt_protection *other)
-{
-	enum mt_protection_tier a = mt_protection_tier(one);
-	enum mt_protection_tier b = mt_protection_tier(other);
-
-	if (a != b)
-		return a < b;
-	return mt_protection_excess(one) > mt_protection_excess(other);
-}
-
-/* It is asked although it is below its low. */
-static void note_low(struct mt_session *session, uint32_t group,
-		     const struct mt_protection *protection)
-{
-	if (protection->usage > 0 &&
-	    mt_protection_tier(protection) == MT_PROTECT_LOW)
-		mt_group_event(session, group, MT_EVENT_LOW);
-}
-
 static struct cache *next_cache(struct mt_session *session,
-				const struct want *want, const bool *done,
+				const struct mt_want *want, const bool *done,
 				bool *kept)
 {
 	struct mt_protection protection;
@@ -188,7 +140,8 @@ static struct cache *next_cache(struct mt_session *session,
 
 		if (load_acquire(&cache->state) == READY && !done[i] &&
 		    (!best || cache->cost < best->cost) &&
-		    may_take(session, want, cache->group, &protection, kept))
+		    mt_want_from(session, want, cache->group, &protection,
+				 kept))
 			best = cache;
 	}
 	return best;
@@ -196,8 +149,8 @@ static struct cache *next_cache(struct mt_session *session,
 
 /* Have the program let go of what is wanted.  Return: pages that it says it
  * did. */
-static int64_t call_caches(struct mt_session *session, const struct want *want,
-			   bool *kept)
+static int64_t call_caches(struct mt_session *session,
+			   const struct mt_want *want, bool *kept)
 {
 	bool done[NR_CACHES] = { false };
 	struct cache *cache;
@@ -227,7 +180,7 @@ static int64_t call_caches(struct mt_session *session, const struct want *want,
  * The heap's free pages below the target, back to the system: in the order of
  * reclaim, until there is enough.  A group's go all together.  Return: pages.
  */
-static int64_t purge(struct mt_session *session, const struct want *want,
+static int64_t purge(struct mt_session *session, const struct mt_want *want,
 		     bool *kept)
 {
 	uint64_t done[MAX_HEAP_GROUPS / 64] = { 0 };
@@ -244,8 +197,8 @@ static int64_t purge(struct mt_session *session, const struct want *want,
 			struct mt_protection one;
 
 			if ((done[i / 64] >> i % 64 & 1) ||
-			    !may_take(session, want, group, &one, kept) ||
-			    (first != MT_NONE && !goes_first(&one, &best)))
+			    !mt_want_from(session, want, group, &one, kept) ||
+			    (first != MT_NONE && !mt_want_first(&one, &best)))
 				continue;
 			first = i;
 			best = one;
@@ -255,8 +208,8 @@ static int64_t purge(struct mt_session *session, const struct want *want,
 		if (first == MT_NONE)
 			break;
 		done[first / 64] |= UINT64_C(1) << first % 64;
-		note_low(session, mt_account_resolve(mt_heap_group(first)),
-			 &best);
+		mt_want_note(session, mt_account_resolve(mt_heap_group(first)),
+			     &best);
 		pages += (int64_t)mt_heap_purge(mt_heap_group(first));
 	}
 	return pages;
@@ -269,7 +222,7 @@ static int64_t purge(struct mt_session *session, const struct want *want,
  * back through the heap.  Return: pages.  @kept: there was something that only
  * `low` kept.
  */
-static int64_t give_back(struct mt_session *session, const struct want *want,
+static int64_t give_back(struct mt_session *session, const struct mt_want *want,
 			 bool heap_is_free, bool *kept)
 {
 	int64_t pages;
@@ -280,7 +233,7 @@ static int64_t give_back(struct mt_session *session, const struct want *want,
 		return 0;
 	pages = purge(session, want, kept);
 	if (pages < want->pages) {
-		struct want rest = *want;
+		struct mt_want rest = *want;
 
 		rest.pages -= pages;
 		more = call_caches(session, &rest, kept);
@@ -288,108 +241,6 @@ static int64_t give_back(struct mt_session *session, const struct want *want,
 			purge(session, &rest, kept);
 	}
 	return pages + more;
-}
-
-/* A wish in half a word, the other being when: whom it is of, whether low matters, and
- * how many pages, rounded up to a power of two. */
-static uint32_t pack_want(const struct want *want)
-{
-	uint64_t pages =
-		(uint64_t)MT_MIN(MT_MAX(want->pages, 1), MT_CHARGE_MAX);
-	uint32_t log = 64 - (uint32_t)__builtin_clzll(pages);
-
-	return log << 21 | (uint32_t)want->despite_low << 20 |
-	       (want->target & 0xfffff);
-}
-
-static struct want unpack_want(uint32_t word)
-{
-	return (struct want){ word & 0xfffff, INT64_C(1) << (word >> 21 & 0x3f),
-			      word >> 20 & 1 };
-}
-
-/* Those to ask next, the first first. */
-struct chosen {
-	uint32_t process;
-	uint32_t group;
-	struct mt_protection protection;
-};
-
-static void choose(struct chosen *chosen, unsigned *n, const struct chosen *one)
-{
-	unsigned at;
-
-	/* A process may hold more than one group: its first counts. */
-	for (at = 0; at < *n && chosen[at].process != one->process; at++)
-		;
-	if (at < *n && !goes_first(&one->protection, &chosen[at].protection))
-		return;
-	if (at == *n && *n < ASKED)
-		++*n;
-	else if (at == *n &&
-		 !goes_first(&one->protection, &chosen[--at].protection))
-		return;
-	for (;
-	     at > 0 && goes_first(&one->protection, &chosen[at - 1].protection);
-	     at--)
-		chosen[at] = chosen[at - 1];
-	chosen[at] = *one;
-}
-
-/*
- * Ask processes that hold some of the heap below the target to give back what
- * they can: those with most above what protects them.  Each does on its next
- * way through a wrapper.  Who was asked and hasn't answered isn't asked again,
- * and is waited for some milliseconds only: it may be idle for hours.  Return:
- * how many may still answer.
- */
-static unsigned ask_others(struct mt_session *session, const struct want *want,
-			   bool *kept)
-{
-	uint32_t high = mt_table_high(session, MT_LINES);
-	uint32_t own = mt_account_process();
-	uint32_t now_ms = (uint32_t)(now_ns() / MS);
-	struct chosen chosen[ASKED];
-	unsigned n = 0;
-	unsigned asked = 0;
-
-	for (uint32_t i = 0; i < high; i++) {
-		uint64_t ident = load_acquire(&session->lines[i].ident);
-		struct chosen one = { mt_line_process(ident),
-				      mt_line_group(ident),
-				      { 0 } };
-		const struct mt_process *process;
-		uint64_t word;
-
-		if (!ident || one.process == own ||
-		    one.process >= mt_table_high(session, MT_PROCESSES) ||
-		    mt_word_used(load_relaxed(
-			    &session->lines[i].word[MT_HEAP])) <= 0)
-			continue;
-		process = &session->processes[one.process];
-		word = load_relaxed(&process->asked);
-		if (!may_take(session, want, one.group, &one.protection, kept))
-			continue;
-		if (word == load_acquire(&process->answered))
-			choose(chosen, &n, &one);
-		else if (now_ms - (uint32_t)(word >> 32) < PATIENCE_MS)
-			asked++;
-	}
-	for (unsigned i = 0; i < n; i++) {
-		_Atomic uint64_t *word =
-			&session->processes[chosen[i].process].asked;
-		uint64_t seen = load_relaxed(word);
-		uint64_t wish = (uint64_t)now_ms << 32 | pack_want(want);
-
-		/* Not the same again, or it would seem answered. */
-		if (wish == seen)
-			wish += UINT64_C(1) << 32;
-		if (!cas_seq_cst(word, &seen, wish))
-			continue;
-		note_low(session, chosen[i].group, &chosen[i].protection);
-		asked++;
-	}
-	return asked;
 }
 
 /* Up to a millisecond, for others to give something back. */
@@ -407,15 +258,17 @@ static void answer(struct mt_session *session)
 {
 	struct mt_process *process = &session->processes[mt_account_process()];
 	uint64_t asked = load_acquire(&process->asked);
-	struct want want;
+	struct mt_want want;
 	bool kept;
 
 	if (asked == load_relaxed(&process->answered))
 		return;
 	store_release(&process->answered, asked);
-	want = unpack_want((uint32_t)asked);
-	if (want.target < session->header->tables[MT_GROUPS].capacity)
+	want = mt_want_asked(asked);
+	if (want.target < session->header->tables[MT_GROUPS].capacity) {
 		give_back(session, &want, true, &kept);
+		mt_drain(session, mt_account_task(), want.target);
+	}
 }
 
 /* ---- the log ---- */
@@ -486,18 +339,19 @@ static void log_high(struct mt_session *session, uint32_t group, int64_t pages,
 static int64_t reclaim_high(struct mt_session *session, uint32_t group,
 			    int64_t pages, bool heap_is_free)
 {
-	struct want want = { group, pages, false };
+	struct mt_want want = { group, pages, false };
 	int64_t got = 0;
 	bool kept = false;
 
 	got = give_back(session, &want, heap_is_free, &kept);
 	if (got < pages)
-		ask_others(session, &want, &kept);
+		mt_want_ask(session, &want, mt_account_process(), &kept);
 	if (got == 0 && kept) {
 		want.despite_low = true;
 		got = give_back(session, &want, heap_is_free, &kept);
 		if (got < pages)
-			ask_others(session, &want, &kept);
+			mt_want_ask(session, &want, mt_account_process(),
+				    &kept);
 	}
 	return got;
 }
@@ -592,51 +446,6 @@ static bool reaping(struct mt_session *session)
 			return true;
 	}
 	return false;
-}
-
-/* The process that holds most below @group; MT_NONE: nobody holds anything. */
-static uint32_t largest(struct mt_session *session, uint32_t group)
-{
-	uint32_t high = mt_table_high(session, MT_PROCESSES);
-	uint32_t best = MT_NONE;
-	int64_t most = 0;
-
-	for (uint32_t i = 0; i < high; i++) {
-		uint64_t state = load_acquire(&session->processes[i].state);
-		int64_t pages;
-
-		if ((state & 0xff) != MT_PROC_LIVE)
-			continue;
-		pages = mt_process_charged_below(session, i, group);
-		if (pages > most) {
-			most = pages;
-			best = i;
-		}
-	}
-	return best;
-}
-
-/* The group whose processes die together with @victim: the highest with
- * oom.group from the victim's up to the limited one; MT_NONE: it alone. */
-static uint32_t group_of_death(struct mt_session *session, uint32_t victim,
-			       uint32_t limited)
-{
-	uint32_t group = load_acquire(&session->processes[victim].home);
-	uint32_t found = MT_NONE;
-
-	if (load_relaxed(&session->header->on_max) == MT_ON_MAX_KILL_GROUP)
-		return limited;
-	for (int i = 0; i < MT_DEPTH_MAX; i++) {
-		if (group >= session->header->tables[MT_GROUPS].capacity)
-			break;
-		if (load_relaxed(&session->groups[group].flags) &
-		    MT_GROUP_OOM_GROUP)
-			found = group;
-		if (group == limited)
-			break;
-		group = load_relaxed(&session->groups[group].parent);
-	}
-	return found;
 }
 
 static uint64_t own_ns(struct mt_session *session)
@@ -747,14 +556,14 @@ static bool has_room(struct mt_session *session, uint32_t limited,
 static bool kill_one_or_all(struct mt_session *session, uint32_t limited,
 			    bool heap_is_free)
 {
-	uint32_t victim = largest(session, limited);
+	uint32_t victim = mt_victim(session, limited);
 	uint32_t together;
 	uint64_t state;
 
 	mt_group_event(session, limited, MT_EVENT_OOM);
 	if (victim == MT_NONE)
 		return false;
-	together = group_of_death(session, victim, limited);
+	together = mt_victim_group(session, victim, limited);
 	if (together != MT_NONE)
 		return kill_all_below(session, limited, together, heap_is_free);
 	if (!kill_one(session, limited, victim, heap_is_free, &state))
@@ -846,7 +655,7 @@ static bool apply_policy(struct mt_session *session, uint32_t limited,
 }
 
 /* One pass of a reclaim.  Return: is there less than before? */
-static bool reclaim_pass(struct mt_session *session, const struct want *want,
+static bool reclaim_pass(struct mt_session *session, const struct mt_want *want,
 			 int64_t before, bool heap_is_free, bool *kept,
 			 unsigned *asked)
 {
@@ -856,7 +665,7 @@ static bool reclaim_pass(struct mt_session *session, const struct want *want,
 	mt_drain(session, mt_account_task(), want->target);
 	if (usage_of(session, want->target) < before)
 		return true;
-	n = ask_others(session, want, kept);
+	n = mt_want_ask(session, want, mt_account_process(), kept);
 	*asked += n;
 	if (n)
 		wait_for_others(session, want->target, before);
@@ -868,7 +677,7 @@ static bool reclaim(struct mt_session *session, uint32_t limited, int64_t pages,
 		    bool heap_is_free, unsigned *ret_asked)
 {
 	static struct mt_audit_scratch scratch;
-	struct want want = { limited, pages, false };
+	struct mt_want want = { limited, pages, false };
 	int64_t before = usage_of(session, limited);
 	int64_t repaired;
 	bool kept;
