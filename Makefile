@@ -30,6 +30,7 @@ BASE   := -std=gnu17 -D_GNU_SOURCE -I. $(WARN) -fvisibility=hidden \
 SHIM   := -fPIC -ftls-model=initial-exec -fno-builtin-malloc \
 	  -fno-builtin-calloc
 CJSON  := $(shell pkg-config --libs libcjson 2>/dev/null || echo -lcjson)
+DW     := $(shell pkg-config --libs libdw 2>/dev/null || echo -ldw)
 CHECK  := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
 CORE    := $(patsubst %.c,$(B)/%.o,$(wildcard core/*.c))
@@ -79,7 +80,7 @@ $(B)/libmemtally.so: $(PRELOAD) $(CORE) $(JEMALLOC_O) preload/exports.map
 
 $(B)/memtally: $(TOOLS) $(B)/libmemtally-core.a
 	$(call say,LD)
-	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(CJSON)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(CJSON) $(DW)
 
 $(B)/tests/unit/check_%: $(B)/tests/unit/check_%.o $(B)/libmemtally-core.a
 	$(call say,LD)

@@ -33,6 +33,8 @@ base)
 	need libjemalloc-dev ls /usr/lib/*/libjemalloc_pic.a
 	need check header check.h
 	need libcjson-dev header cjson/cJSON.h
+	need libdw-dev header elfutils/libdwfl.h
+	need libunwind8 ls /usr/lib/*/libunwind.so.8
 	need pkg-config has pkg-config
 	need python3 test -x /usr/bin/python3
 	need jq has jq

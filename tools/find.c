@@ -185,3 +185,25 @@ int find_session(const char *name, char *ret_path)
 	free_sessions(&sessions);
 	return status;
 }
+
+int find_group(const char *text, char *ret_path, char *ret_group)
+{
+	const char *colon = NULL;
+	char session[4096];
+	size_t len;
+
+	/* A session's name may have colons in it, and a group's as well. */
+	if (text[0] != '/')
+		colon = strstr(text, ":/");
+	if ((text[0] != '/' && !colon) || strlen(text) >= sizeof(session)) {
+		complain(text, "not a group: /PATH or SESSION:/PATH");
+		return CMD_USAGE;
+	}
+	strcpy(ret_group, colon ? colon + 1 : text);
+	for (len = strlen(ret_group); len > 1 && ret_group[len - 1] == '/';)
+		ret_group[--len] = '\0';
+	if (!colon)
+		return find_session(NULL, ret_path);
+	snprintf(session, sizeof(session), "%.*s", (int)(colon - text), text);
+	return find_session(session, ret_path);
+}

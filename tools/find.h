@@ -33,4 +33,14 @@ void free_sessions(struct sessions *sessions);
  */
 int find_session(const char *name, char *ret_path);
 
+/**
+ * find_group - what "[SESSION:]/PATH" means
+ * @ret_path: of the session, as find_session() gives it
+ * @ret_group: 4096 bytes, the group's path, without a '/' at its end
+ *
+ * Return: an exit status; when it is not CMD_OK a line has been said.  That the
+ * group is there is not looked at.
+ */
+int find_group(const char *text, char *ret_path, char *ret_group);
+
 #endif

@@ -19,6 +19,10 @@ static const struct {
 	{ "run", cmd_run, "start a program in a new session" },
 	{ "ls", cmd_ls, "list sessions" },
 	{ "stat", cmd_stat, "show who holds how much" },
+	{ "show", cmd_show, "print a group's files as cgroup v2 does" },
+	{ "get", cmd_get, "print a group's limits" },
+	{ "set", cmd_set, "change a group's limits" },
+	{ "events", cmd_events, "say what happened at limits" },
 	{ "plan", cmd_plan, "say what a tree's min and low are worth" },
 	{ "gc", cmd_gc, "remove sessions whose processes are gone" },
 };
