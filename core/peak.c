@@ -109,8 +109,9 @@ int64_t mt_peak_read(const struct mt_session *session, uint32_t process,
 
 	if (!own)
 		return load_relaxed(&at->peak);
-	pages = MT_MAX(load_seq_cst(&own->pages),
-		       load_seq_cst(&at->peak_local));
+	/* In this order: what a reset lowers it has handed on before. */
+	pages = load_seq_cst(&at->peak_local);
+	pages = MT_MAX(pages, load_seq_cst(&own->pages));
 	/* A reset may have met a charge that was then refused. */
 	return MT_MIN(pages, load_seq_cst(&at->peak));
 }

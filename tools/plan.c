@@ -118,7 +118,8 @@ static bool take_node(struct plan *plan, const cJSON *object)
 		return wrong(plan, "node \"%.60s\": its parent is no name",
 			     name->valuestring);
 	node = add_node(plan, name->valuestring,
-			cJSON_IsString(parent) ? parent->valuestring : "root");
+			parent && cJSON_IsString(parent) ? parent->valuestring
+							 : "root");
 	return node &&
 	       take_pages(plan, node, object, "usage", &node->p.usage) &&
 	       take_pages(plan, node, object, "min", &node->p.min) &&

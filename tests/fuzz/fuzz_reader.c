@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #if MT_FUZZ_MAIN
-#define FILE_SIZE 8192
+#define FILE_SIZE 12288
 
 static const struct {
 	uint32_t stride;
