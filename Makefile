@@ -38,7 +38,14 @@ PRELOAD := $(patsubst %.c,$(B)/%.o,$(wildcard preload/*.c))
 TOOLS   := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
 UNIT    := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/check_*.c))
 PROGS   := $(patsubst %.c,$(B)/%,$(wildcard tests/preload/*.c))
-BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/*.c))
+BENCHES := $(B)/tests/bench/micro
+LOCK_NAMES := plain disable mixed restore ours
+LOCK_plain := 1
+LOCK_disable := 2
+LOCK_restore := 3
+LOCK_mixed := 4
+LOCKS   := $(patsubst %,$(B)/bench/lock-%,$(LOCK_NAMES))
+COUNTERS := $(patsubst %,$(B)/bench/%/counter,today always packed alone)
 STRESS  := $(patsubst %.c,$(B)/%,$(wildcard tests/stress/*.c))
 SOURCES := $(wildcard core/*.[ch] preload/*.[ch] tools/*.[ch] tests/*/*.[ch])
 
@@ -102,7 +109,8 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o
 deps:
 	@:
 
-check: all layers $(UNIT) $(PROGS) $(B)/tests/stress/kill_storm
+check: all layers $(UNIT) $(PROGS) $(B)/tests/stress/kill_storm \
+		$(B)/tests/stress/limit_holds $(COUNTERS) $(LOCKS)
 	@B=$(B) T='$(T)' tests/check.sh
 
 # The heap's tests again with huge pages made by the system; needs root.
@@ -115,6 +123,45 @@ check-programs: all
 
 demo: all
 	@B=$(B) tests/demo.sh
+
+# One for each variant of core, see tests/bench/variant.sh.
+$(B)/bench/%/counter: tests/bench/counter.c tests/bench/variant.sh \
+		$(wildcard core/*.[ch])
+	$(call say,CC)
+	$(Q)tests/bench/variant.sh $* $(@D)
+	$(Q)$(CC) -std=gnu17 -D_GNU_SOURCE -I$(@D) $(CFLAGS) -pthread \
+		-o $@ $< $(@D)/core/*.c
+
+# The mapping table's lock, and the whole library with another.
+$(B)/bench/lock-ours: $(B)/tests/bench/lock.o $(B)/preload/maplock.o
+	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^
+
+$(B)/bench/maplock-%.o: tests/bench/maplock_variant.c preload/maplock.h
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(SHIM) -DLOCK=$(LOCK_$*) -c -o $@ $<
+
+$(B)/bench/lock-%: $(B)/tests/bench/lock.o $(B)/bench/maplock-%.o
+	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^
+
+$(B)/bench/with-ours/memtally: all
+	@mkdir -p $(@D)
+	$(Q)cp $(B)/memtally $(B)/libmemtally.so $(@D)
+
+$(B)/bench/with-%/memtally: $(B)/bench/maplock-%.o all
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,-z,defs,-z,relro,-z,now \
+		-Wl,-z,nodelete,--hash-style=gnu,-soname,libmemtally.so \
+		-Wl,--version-script=preload/exports.map \
+		-o $(@D)/libmemtally.so $< $(CORE) $(JEMALLOC_O) \
+		$(filter-out %/maplock.o,$(PRELOAD))
+	$(Q)cp $(B)/memtally $(@D)
+
+bench-counter: all $(COUNTERS) $(LOCKS)
+	@B=$(B) LOCKS='$(LOCK_NAMES)' tests/bench/counter.sh
+
+# A real build, RUNS times with each lock, in "/" and in a group below.
+bench-build: all $(patsubst %,$(B)/bench/with-%/memtally,$(LOCK_NAMES))
+	@B=$(B) LOCKS='$(LOCK_NAMES)' RUNS=$(or $(RUNS),30) tests/bench/build.sh
 
 bench: all $(BENCHES)
 	@tests/deps.sh bench
@@ -214,7 +261,8 @@ uninstall:
 clean:
 	rm -rf $(B)
 
-.PHONY: all deps check check-huge check-programs demo bench stress fuzz \
+.PHONY: all deps check check-huge check-programs demo bench bench-counter \
+	bench-build stress fuzz \
 	fuzz-keep asan tsan sanitized \
 	layers exports format format-check tidy install uninstall clean
 .SECONDARY:

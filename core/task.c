@@ -369,8 +369,24 @@ bool mt_charge_once(struct mt_session *session, struct mt_task *task,
 	return charge_tree(session, task, &place, pages, 0, false, ret_refuser);
 }
 
-bool mt_charge(struct mt_session *session, struct mt_task *task, uint32_t group,
-	       enum mt_kind kind, int64_t pages, uint32_t *ret_refuser)
+/* The word of the group that this thread used first, or last made room for:
+ * nearly always the one.  NULL: look further. */
+static inline _Atomic uint64_t *usual_word(struct mt_session *session,
+					   const struct mt_task *task,
+					   uint32_t group, enum mt_kind kind)
+{
+	uint32_t line = task->lines[0].line;
+
+	if (unlikely(task->lines[0].group != group + 1 || !line ||
+		     !task->thread || task->depth))
+		return NULL;
+	return &session->lines[line - 1].word[kind];
+}
+
+static MT_COLD bool charge_slow(struct mt_session *session,
+				struct mt_task *task, uint32_t group,
+				enum mt_kind kind, int64_t pages,
+				uint32_t *ret_refuser)
 {
 	struct place place;
 
@@ -381,6 +397,16 @@ bool mt_charge(struct mt_session *session, struct mt_task *task, uint32_t group,
 		return false;
 	place = find_place(session, task, group, kind);
 	return charge_tree(session, task, &place, pages, 0, false, ret_refuser);
+}
+
+bool mt_charge(struct mt_session *session, struct mt_task *task, uint32_t group,
+	       enum mt_kind kind, int64_t pages, uint32_t *ret_refuser)
+{
+	_Atomic uint64_t *word = usual_word(session, task, group, kind);
+
+	if (likely(word && consume(word, pages)))
+		return true;
+	return charge_slow(session, task, group, kind, pages, ret_refuser);
 }
 
 void mt_charge_forced(struct mt_session *session, struct mt_task *task,
@@ -413,27 +439,41 @@ static void uncharge_tree(struct mt_session *session, struct mt_task *task,
 	op_end(task, &op);
 }
 
+/* Pages become stock, if that leaves it within a batch. */
+static inline bool give_back(_Atomic uint64_t *word, int64_t pages,
+			     int64_t batch)
+{
+	uint64_t seen = load_relaxed(word);
+
+	do {
+		if (mt_word_stock(seen) + pages > batch)
+			return false;
+	} while (
+		!cas_weak_seq_cst(word, &seen,
+				  mt_word_with(seen, mt_word_used(seen) - pages,
+					       mt_word_stock(seen) + pages)));
+	return true;
+}
+
+static MT_COLD void uncharge_slow(struct mt_session *session,
+				  struct mt_task *task, uint32_t group,
+				  enum mt_kind kind, int64_t pages)
+{
+	struct place place = find_place(session, task, group, kind);
+
+	if (!place.stock || pages > session->header->batch)
+		uncharge_tree(session, task, &place, pages, false);
+	else if (!give_back(place.word, pages, session->header->batch))
+		uncharge_tree(session, task, &place, pages, true);
+}
+
 void mt_uncharge(struct mt_session *session, struct mt_task *task,
 		 uint32_t group, enum mt_kind kind, int64_t pages)
 {
-	struct place place = find_place(session, task, group, kind);
-	int64_t batch = session->header->batch;
-	uint64_t seen;
+	_Atomic uint64_t *word = usual_word(session, task, group, kind);
 
-	if (!place.stock || pages > batch) {
-		uncharge_tree(session, task, &place, pages, false);
-		return;
-	}
-	seen = load_relaxed(place.word);
-	do {
-		if (mt_word_stock(seen) + pages > batch) {
-			uncharge_tree(session, task, &place, pages, true);
-			return;
-		}
-	} while (
-		!cas_weak_seq_cst(place.word, &seen,
-				  mt_word_with(seen, mt_word_used(seen) - pages,
-					       mt_word_stock(seen) + pages)));
+	if (unlikely(!word || !give_back(word, pages, session->header->batch)))
+		uncharge_slow(session, task, group, kind, pages);
 }
 
 void mt_move_charge(struct mt_session *session, struct mt_task *task,

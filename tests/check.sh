@@ -17,6 +17,11 @@ for source in tests/preload/*.c; do
 done
 
 run_test "stress/kill_storm" "$B/tests/stress/kill_storm" 500 16
+run_test "stress/limit_holds" "$B/tests/stress/limit_holds" 1
+
+# That the experiments work and nothing is left over; not how long they take.
+BENCH_RUNS=1 BENCH_ROUNDS=5120 THREADS='1 2' \
+	run_test "bench/counter" tests/bench/counter.sh
 
 for script in tests/tools/*.sh; do
 	[ -e "$script" ] || continue

@@ -39,7 +39,8 @@ hogs=()
 # Two siblings, each with 24 MiB cached, below 60 MiB; one has 30 MiB of low.
 start() { # LIMIT-OF-KEPT
 	rm -f "$work"/kept* "$work"/loose*
-	"$m" run -n protects -s none -m 60M -g "/kept:$1" -- sh -c '
+	# Time for others to answer, on a busy machine.
+	"$m" run -n protects -s none -m 60M --on-max wait=2 -g "/kept:$1" -- sh -c '
 		MEMTALLY_GROUP=/kept "$cache" 24 "$0/kept" &
 		MEMTALLY_GROUP=/loose "$cache" 24 "$0/loose" &
 		wait' "$work" &
