@@ -6,7 +6,7 @@
 set -u
 . tests/lib.sh
 export LIMIT=300
-all='bash perl python_tests sqlite git make_gcc redis memcached nginx node java
+all='bash perl python_tests sqlite git make_gcc redis limits memcached nginx node java
 	postgres stress'
 if [ "${1:-}" != one ]; then
 	for t in $all; do
@@ -194,6 +194,40 @@ t_redis() {
 		return 1
 	fi
 	counted "$work/redis.json"
+}
+
+# At a limit: redis refuses writes by its own, lower one, and goes on; python
+# raises its own error, and goes on.
+t_limits() {
+	local socket=$work/redis.sock
+	"$MEMTALLY" run -n redis -m 100M -s "json:$work/redis.json" -- \
+		redis-server --port 0 --unixsocket "$socket" --save '' \
+		--maxmemory 40mb --dir "$work" >"$work/redis.log" 2>&1 &
+	runner=$!
+	wait_for redis-cli -s "$socket" ping || return 1
+	seq 40000 | awk '{ printf "SET k%d ", $1
+		for (i = 0; i < 100; i++) printf "0123456789"; print "" }' |
+		redis-cli -s "$socket" >"$work/set.log"
+	grep -q '^OK' "$work/set.log" &&
+		grep -q '^OOM command not allowed' "$work/set.log" &&
+		[ "$(redis-cli -s "$socket" get k1 | wc -c)" -eq 1001 ] || return 1
+	redis-cli -s "$socket" shutdown nosave
+	wait $runner || return 1
+	counted "$work/redis.json" || return 1
+	"$MEMTALLY" run -n python -m 64M -s "json:$work/python.json" -- \
+		/usr/bin/python3 -c '
+x = []
+try:
+    while True:
+        x.append(bytearray(100000))
+except MemoryError:
+    n = len(x)
+    x = None
+y = [bytearray(100000) for _ in range(n // 2)]
+print("refused at", n, "and goes on", len(y) > 100)' >"$work/python.log" &&
+		grep -q '^refused at [56]..* and goes on True$' "$work/python.log" &&
+		jq -e '.groups[0] | .peak <= 67108864 and .events.oom >= 1' \
+			"$work/python.json" >/dev/null
 }
 
 t_memcached() {

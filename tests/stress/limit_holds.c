@@ -38,7 +38,7 @@ static struct shared {
 	_Atomic uint64_t refused;
 	_Atomic int64_t held; /* by all, once they rest */
 	_Atomic bool leave;
-} *shared;
+} * shared;
 
 struct worker {
 	pthread_t thread;
@@ -173,8 +173,7 @@ int main(int argc, char **argv)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(path, sizeof(path), "/dev/shm/memtally-limit-%d", getpid());
-	if (shared == MAP_FAILED ||
-	    mt_segment_create(&session, path, &config))
+	if (shared == MAP_FAILED || mt_segment_create(&session, path, &config))
 		give_up("no session");
 	unlink(path);
 	mt_counter_force_max(&session, MT_ROOT, MAX);
