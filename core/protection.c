@@ -94,7 +94,7 @@ void mt_protection_of(struct mt_session *session, uint32_t target,
 {
 	uint32_t capacity = session->header->tables[MT_GROUPS].capacity;
 	struct mt_protection above;
-	uint32_t path[MT_DEPTH_MAX];
+	uint32_t path[MT_DEPTH_MAX] = { 0 };
 	uint32_t at = group;
 	uint32_t depth;
 
