@@ -254,7 +254,8 @@ struct mt_process {
 	 * operation: operations under way in the high half, begun in the low. */
 	_Atomic uint64_t slotless;
 	_Atomic uint32_t map_file; /* 1: it has a mapping file */
-	uint32_t reserved1;
+	_Atomic uint32_t stacks; /* pages that libc mapped for threads' stacks,
+				    * guards included; tracked, not charged */
 	_Atomic uint64_t metadata; /* pages of the allocator's own, uncharged */
 	_Atomic uint64_t parent_pid; /* at join */
 	/* Under way to a program that can't join: the name it will have. */

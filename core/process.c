@@ -385,6 +385,7 @@ static void fill_slot(struct mt_process *process,
 	store_relaxed(&process->slotless, 0);
 	store_relaxed(&process->map_file, 0);
 	store_relaxed(&process->signal, 0);
+	store_relaxed(&process->stacks, 0);
 	store_relaxed(&process->metadata, 0);
 	store_relaxed(&process->parent_pid, facts->parent_pid);
 	store_relaxed(&process->answered, load_relaxed(&process->asked));

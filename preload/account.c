@@ -340,6 +340,23 @@ void mt_account_metadata(int64_t pages)
 			      (uint64_t)now);
 }
 
+uint64_t mt_account_stack_begin(uint32_t pages)
+{
+	if (!self || load_acquire(&self->state) != JOINED)
+		return 0;
+	fetch_add_relaxed(&session.processes[self->process].stacks, pages);
+	return mt_account_mark();
+}
+
+void mt_account_stack_end(uint32_t pages, uint64_t mark)
+{
+	/* Not in a forked child, which has its own count. */
+	if (mark && self && load_acquire(&self->state) == JOINED &&
+	    mark == mt_account_mark())
+		fetch_add_relaxed(&session.processes[self->process].stacks,
+				  0 - pages);
+}
+
 struct mt_task *mt_account_task(void)
 {
 	return my_task();

@@ -66,6 +66,11 @@ void mt_account_look(void);
 /* Pages of the allocator's own (base blocks, internal slices), uncharged. */
 void mt_account_metadata(int64_t pages);
 
+/* A thread's stack of @pages is there, and goes: tracked.  Return: what to end
+ * it with. */
+uint64_t mt_account_stack_begin(uint32_t pages);
+void mt_account_stack_end(uint32_t pages, uint64_t mark);
+
 /* Make sure that this process has joined, as far as it can.  Cheap when it
  * has.  Return: is anything counted? */
 bool mt_account_start(void);

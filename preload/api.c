@@ -21,6 +21,7 @@
 #include "core/sys.h"
 #include "preload/init.h"
 #include "preload/limit.h"
+#include "preload/mmap.h"
 
 static int64_t pages_up(uint64_t bytes)
 {
@@ -217,6 +218,18 @@ static int peak_reset(memtally_group group)
 	if (!session)
 		return joined() ? -ENOENT : 0;
 	return mt_peak_reset(session, mt_account_process(), group);
+}
+
+static int move(void *addr, size_t len, memtally_group to)
+{
+	struct mt_session *session = joined_with(to);
+
+	if ((uintptr_t)addr % mt_page_size() || !len ||
+	    (uintptr_t)addr + len < (uintptr_t)addr)
+		return -EINVAL;
+	if (!session)
+		return joined() ? -ENOENT : 0;
+	return mt_mmap_regroup(addr, len, to);
 }
 
 /* ---- watches ---- */
@@ -451,4 +464,5 @@ MT_EXPORT const struct memtally_api memtally_api_v1 = {
 	.event_fd = event_fd,
 	.threshold_add = threshold_add,
 	.peak_reset = peak_reset,
+	.move = move,
 };

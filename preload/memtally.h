@@ -85,6 +85,7 @@ struct memtally_api {
 	int (*threshold_add)(memtally_group group, uint64_t bytes,
 			     const char *name);
 	int (*peak_reset)(memtally_group group);
+	int (*move)(void *addr, size_t len, memtally_group to);
 };
 
 #ifndef MEMTALLY_NO_FUNCTIONS
@@ -191,6 +192,17 @@ static inline void memtally_uncharge(memtally_group group, uint64_t bytes)
 
 	if (api)
 		api->uncharge(group, bytes);
+}
+
+/* What is mapped in whole pages from @addr on becomes @to's: charged there and
+ * no longer where it was.  The heap's pages stay where they are.  No limit is
+ * looked at, for the pages are there.  0, -EINVAL, -ENOENT; -EAGAIN while a
+ * thread was stopped in a mapping call. */
+static inline int memtally_move(void *addr, size_t len, memtally_group to)
+{
+	const struct memtally_api *api = MEMTALLY_API_(move);
+
+	return api ? api->move(addr, len, to) : 0;
 }
 
 /* Have @fn called when something below a limit of @group, or above it, is to be

@@ -174,6 +174,7 @@ void mt_mmap_resolve(void)
 	resolve("shmdt", &real.shmdt);
 	resolve("brk", &real.brk);
 	resolve("sbrk", &real.sbrk);
+	resolve("syscall", &mt_syscall_next);
 }
 
 /* ---- the table's life ---- */

@@ -8,6 +8,9 @@
 
 #include "core/mapping.h"
 
+/* Libc's syscall(), for syscall.c. */
+extern uintptr_t mt_syscall_next __attribute__((visibility("hidden")));
+
 /* Find libc's functions; until then, system calls take their place. */
 void mt_mmap_resolve(void);
 

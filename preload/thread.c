@@ -12,7 +12,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/base.h"
+#include "core/atomic.h"
+#include "core/sys.h"
 #include "preload/account.h"
 #include "preload/heap.h"
 
@@ -24,11 +25,22 @@ static create_fn *real_create;
 struct beginning {
 	start_fn *start;
 	void *arg;
+	uint32_t stack; /* pages */
+	uint64_t mark;
 };
+
+/* Also when it ends by pthread_exit() or is cancelled. */
+static void end(void *p)
+{
+	const struct beginning *beginning = p;
+
+	mt_account_stack_end(beginning->stack, beginning->mark);
+}
 
 static void *begin(void *p)
 {
 	struct beginning beginning = *(struct beginning *)p;
+	void *ret;
 
 	/*
 	 * The first touch of the heap must not come from the thread's last
@@ -36,7 +48,42 @@ static void *begin(void *p)
 	 */
 	mt_heap_thread_start();
 	free(p);
-	return beginning.start(beginning.arg);
+	if (!beginning.stack)
+		return beginning.start(beginning.arg);
+	beginning.mark = mt_account_stack_begin(beginning.stack);
+	pthread_cleanup_push(end, &beginning);
+	ret = beginning.start(beginning.arg);
+	pthread_cleanup_pop(1);
+	return ret;
+}
+
+/* What libc will map for a thread's stack, as far as it does; 0: the program
+ * brings its own. */
+static uint32_t stack_pages(const pthread_attr_t *attr)
+{
+	static _Atomic uint32_t by_default;
+	uint32_t known = load_relaxed(&by_default);
+	pthread_attr_t defaults;
+	size_t guard = 0;
+	size_t size = 0;
+	void *at = NULL;
+
+	if (!attr && known)
+		return known;
+	if (!attr && pthread_getattr_default_np(&defaults))
+		return 0;
+	/* An address that wasn't set is the end of nothing. */
+	pthread_attr_getstack(attr ? attr : &defaults, &at, &size);
+	pthread_attr_getguardsize(attr ? attr : &defaults, &guard);
+	if (!attr)
+		pthread_attr_destroy(&defaults);
+	if (attr && (uintptr_t)at + size != 0)
+		return 0;
+	known = (uint32_t)((size + mt_page_size() - 1) / mt_page_size() +
+			   (guard + mt_page_size() - 1) / mt_page_size());
+	if (!attr)
+		store_relaxed(&by_default, known);
+	return known;
 }
 
 void mt_thread_resolve(void)
@@ -60,6 +107,7 @@ MT_EXPORT int pthread_create(pthread_t *restrict thread,
 		return EAGAIN;
 	beginning->start = start;
 	beginning->arg = arg;
+	beginning->stack = stack_pages(attr);
 	ret = real_create(thread, attr, begin, beginning);
 	if (ret)
 		free(beginning);

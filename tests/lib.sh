@@ -8,6 +8,7 @@ case $B in /*) ;; *) B=$PWD/$B ;; esac
 export MEMTALLY=$B/memtally SHIM=$B/libmemtally.so
 export ACCT_READ="$MEMTALLY stat --pid \$ACCT_PID --value charged"
 export READ_ACCOUNTED="$MEMTALLY stat --pid \$ACCT_PID --value accounted"
+export READ_STACK="$MEMTALLY stat --pid \$ACCT_PID --value stack"
 export READ_SHMEM="$MEMTALLY stat --pid \$ACCT_PID --value shmem"
 export READ_HEAP="$MEMTALLY stat --pid \$ACCT_PID --value heap"
 passed=0 failed=0 skipped=0

@@ -28,7 +28,7 @@ static const char help[] =
 	"       memtally stat --pid PID --value KEY\n"
 	"\n"
 	"KEY: charged, heap, accounted (private mappings, as the kernel\n"
-	"accounts them), shmem or reserved.\n";
+	"accounts them), shmem, reserved or stack (of threads).\n";
 
 /* Kinds that share a column; damaged ones may wrap. */
 static int64_t sum(const struct model_group *g, unsigned first, unsigned last)
@@ -110,13 +110,15 @@ static int64_t value_of(struct model *model, const struct model_process *p,
 		return p->kinds[MT_SHMEM];
 	if (strcmp(key, "reserved") == 0)
 		return model_tracked(model, p);
+	if (strcmp(key, "stack") == 0)
+		return load_relaxed(&p->record.stacks);
 	return -1;
 }
 
 static bool known_key(const char *key)
 {
-	static const char *const keys[] = { "charged", "heap", "accounted",
-					    "shmem", "reserved" };
+	static const char *const keys[] = { "charged", "heap",     "accounted",
+					    "shmem",   "reserved", "stack" };
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 		if (strcmp(key, keys[i]) == 0)

@@ -393,9 +393,15 @@ int64_t model_tracked(struct model *model, const struct model_process *process)
 {
 	struct mt_map_header header;
 	int64_t reserved = 0;
+	uint32_t home = load_relaxed(&process->record.home);
 	char path[4200];
 	int fd;
 
+	for (int i = 0; i < MT_DEPTH_MAX && home < model->nr_groups; i++) {
+		add_capped(&model->groups[home].tracked[3],
+			   load_relaxed(&process->record.stacks));
+		home = load_relaxed(&model->groups[home].record.parent);
+	}
 	snprintf(path, sizeof(path), "%s@%u.%u", model->path, process->slot,
 		 process->generation);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

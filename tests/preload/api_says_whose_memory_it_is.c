@@ -2,6 +2,7 @@
 /* memtally.h: groups, limits, external memory, callbacks, events. */
 #include <poll.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 
 #include "preload/memtally.h"
 #include "tests/preload/count.h"
@@ -147,6 +148,31 @@ static void peaks(memtally_group group)
 	must(memtally_peak_reset(12345) == -ENOENT);
 }
 
+static void moves(memtally_group from, memtally_group to)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	memtally_group previous = memtally_enter(from);
+	char *p = mmap(NULL, 10 * page, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	memtally_leave(previous);
+	must(p != MAP_FAILED);
+	expect_bytes("before", usage_of(from).charged, 10 * page, 0);
+	must(memtally_move(p + 2 * page, 3 * page, to) == 0);
+	expect_bytes("left", usage_of(from).charged, 7 * page, 0);
+	expect_bytes("moved", usage_of(to).charged, 3 * page, 0);
+	/* Again, and with what isn't mapped behind it: nothing changes. */
+	must(memtally_move(p + 2 * page, 3 * page, to) == 0);
+	must(memtally_move(p + 2 * page, page / 2, 54321) == -ENOENT);
+	must(memtally_move(p + 1, page, to) == -EINVAL);
+	must(memtally_move(p, 0, to) == -EINVAL);
+	expect_bytes("still", usage_of(to).charged, 3 * page, 0);
+	/* Each page goes back to where it is charged. */
+	must(munmap(p, 10 * page) == 0);
+	expect_bytes("gone", usage_of(from).charged, 0, 0);
+	expect_bytes("gone, too", usage_of(to).charged, 0, 0);
+}
+
 static bool readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -199,6 +225,7 @@ int main(void)
 	limits(memtally_group_get("outside"));
 	callbacks(memtally_group_get("/stash"));
 	peaks(memtally_group_get("/peaks"));
+	moves(memtally_group_get("/from"), memtally_group_get("/to"));
 	events(memtally_group_get("events"));
 	return 0;
 }
