@@ -167,8 +167,9 @@ bench: all $(BENCHES)
 	@tests/deps.sh bench
 	@B=$(B) BENCH='$(BENCH)' tests/bench/run.sh
 
-stress: all $(STRESS)
+stress: all $(STRESS) $(B)/tests/preload/map_random
 	@for t in $(STRESS); do echo "$$t"; $$t || exit 1; done
+	@B=$(B) tests/stress/mappings.sh
 
 # The preload library cannot carry a sanitizer's runtime, which owns malloc.
 asan:

@@ -89,15 +89,14 @@ __attribute__((unused)) static long read_pages(int what)
 	return strtol(out, NULL, 10);
 }
 
-/* Pages in [start, end) whose ranges smaps shows with the flag "ac". */
-__attribute__((unused)) static long kernel_pages(const char *start,
-						 const char *end)
+/* Calls @each for all ranges that smaps shows with the flag "ac". */
+static void kernel_ranges(void (*each)(uintptr_t from, uintptr_t to, void *arg),
+			  void *arg)
 {
 	static char text[1 << 22];
 	uintptr_t from = 0;
 	uintptr_t to = 0;
 	size_t have = 0;
-	long pages = 0;
 	ssize_t n;
 	int fd = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
 
@@ -113,11 +112,8 @@ __attribute__((unused)) static long kernel_pages(const char *start,
 
 		*eol = '\0';
 		if (!strncmp(line, "VmFlags:", 8)) {
-			from = from < (uintptr_t)start ? (uintptr_t)start
-						       : from;
-			to = to > (uintptr_t)end ? (uintptr_t)end : to;
-			if (strstr(line, " ac") && from < to)
-				pages += (long)((to - from) / PAGE);
+			if (strstr(line, " ac"))
+				each(from, to, arg);
 		} else if (line[0] != ' ' &&
 			   strchr("0123456789abcdef", line[0])) {
 			from = strtoul(line, &rest, 16);
@@ -126,7 +122,49 @@ __attribute__((unused)) static long kernel_pages(const char *start,
 		}
 		line = eol + 1;
 	}
-	return pages;
+}
+
+struct kernel_window {
+	uintptr_t start;
+	uintptr_t end;
+	long pages;
+	unsigned char *flags; /* one for each page, or NULL */
+};
+
+static void kernel_count(uintptr_t from, uintptr_t to, void *arg)
+{
+	struct kernel_window *w = arg;
+
+	from = from < w->start ? w->start : from;
+	to = to > w->end ? w->end : to;
+	if (from >= to)
+		return;
+	w->pages += (long)((to - from) / PAGE);
+	if (w->flags)
+		memset(w->flags + (from - w->start) / PAGE, 1,
+		       (to - from) / PAGE);
+}
+
+/* Pages in [start, end) that the kernel accounts. */
+__attribute__((unused)) static long kernel_pages(const char *start,
+						 const char *end)
+{
+	struct kernel_window w = { (uintptr_t)start, (uintptr_t)end, 0, NULL };
+
+	kernel_ranges(kernel_count, &w);
+	return w.pages;
+}
+
+/* Which of the pages from @start on it accounts. */
+__attribute__((unused)) static void kernel_flags(const char *start,
+						 size_t pages,
+						 unsigned char *flags)
+{
+	struct kernel_window w = { (uintptr_t)start,
+				   (uintptr_t)start + pages * PAGE, 0, flags };
+
+	memset(flags, 0, pages);
+	kernel_ranges(kernel_count, &w);
 }
 
 __attribute__((unused)) static void touch(char *p, size_t len)
