@@ -79,6 +79,9 @@ enum mt_event {
 /* Over how long a share of time is averaged: 10, 60 and 300 s. */
 #define MT_NR_STALLS 3
 
+/* Beside the kernel's: written back, as more than dirty_max was dirty. */
+#define MT_EVENT_DIRTY 6
+
 enum mt_table_id {
 	MT_GROUPS,
 	MT_PROCESSES,
@@ -192,8 +195,8 @@ struct mt_group {
 	_Atomic uint32_t flags;  /* MT_GROUP_* */
 	_Atomic uint64_t ident;  /* enum mt_group_state in bits 0-3, generation
 				  * in bits 4-23, hash or owner's pid above */
-	_Atomic int64_t dirty_max;
-	uint64_t reserved0;
+	_Atomic int64_t dirty_max; /* of shared file mappings, see dirty */
+	_Atomic int64_t dirty; /* as the supervisor saw it; only with a limit */
 
 	_Alignas(MT_CACHELINE) _Atomic uint64_t events[8];       /* subtree */
 	_Alignas(MT_CACHELINE) _Atomic uint64_t events_local[8]; /* own */
@@ -264,9 +267,10 @@ struct mt_process {
 	/* The word of last resort, for "/" (order of enum mt_kind). */
 	_Alignas(MT_CACHELINE) _Atomic uint64_t word[MT_NR_KINDS];
 	/* Somebody at a limit wants cached pages back: since when in the high
-	 * half (CLOCK_MONOTONIC ms); the limited group in bits 0-19, in spite of low in bit 20, the
-	 * binary logarithm of how many in bits 21-26.  And the last it has
-	 * answered. */
+	 * half (CLOCK_MONOTONIC ms); the limited group in bits 0-19, in spite
+	 * of low in bit 20, the binary logarithm of how many in bits 21-26.
+	 * With bit 27, shared file mappings are to be written back instead.
+	 * And the last it has answered. */
 	_Atomic uint64_t asked;
 	_Atomic uint64_t answered;
 };

@@ -57,15 +57,18 @@ static uint32_t pack_want(const struct mt_want *want)
 		(uint64_t)MT_MIN(MT_MAX(want->pages, 1), MT_CHARGE_MAX);
 	uint32_t log = 64 - (uint32_t)__builtin_clzll(pages);
 
-	return log << 21 | (uint32_t)want->despite_low << 20 |
-	       (want->target & 0xfffff);
+	return (uint32_t)want->write_back << 27 | log << 21 |
+	       (uint32_t)want->despite_low << 20 | (want->target & 0xfffff);
 }
 
 struct mt_want mt_want_asked(uint64_t word)
 {
-	return (struct mt_want){ (uint32_t)word & 0xfffff,
-				 INT64_C(1) << (word >> 21 & 0x3f),
-				 word >> 20 & 1 };
+	return (struct mt_want){
+		.target = (uint32_t)word & 0xfffff,
+		.pages = INT64_C(1) << (word >> 21 & 0x3f),
+		.despite_low = word >> 20 & 1,
+		.write_back = word >> 27 & 1,
+	};
 }
 
 /* Those to ask next, the first first. */
@@ -96,12 +99,44 @@ static void choose(struct chosen *chosen, unsigned *n, const struct chosen *one)
 	chosen[at] = *one;
 }
 
+static bool ask(struct mt_process *process, const struct mt_want *want,
+		uint32_t now_ms)
+{
+	uint64_t seen = load_relaxed(&process->asked);
+	uint64_t wish = (uint64_t)now_ms << 32 | pack_want(want);
+
+	/* Not the same again, or it would seem answered. */
+	if (wish == seen)
+		wish += UINT64_C(1) << 32;
+	return cas_seq_cst(&process->asked, &seen, wish);
+}
+
+static uint32_t clock_ms(void)
+{
+	return (uint32_t)(mt_sys_clock_ns(CLOCK_MONOTONIC) / 1000000);
+}
+
+void mt_want_write_back(struct mt_session *session, uint32_t group)
+{
+	const struct mt_want want = { .target = group, .write_back = true };
+	uint32_t high = mt_table_high(session, MT_PROCESSES);
+
+	mt_group_event(session, group, (enum mt_event)MT_EVENT_DIRTY);
+	for (uint32_t i = 0; i < high; i++) {
+		struct mt_process *process = &session->processes[i];
+
+		/* Its mappings may be of a group that its home isn't below. */
+		if ((load_acquire(&process->state) & 0xff) == MT_PROC_LIVE &&
+		    load_relaxed(&process->map_file))
+			ask(process, &want, clock_ms());
+	}
+}
+
 unsigned mt_want_ask(struct mt_session *session, const struct mt_want *want,
 		     uint32_t own, bool *kept)
 {
 	uint32_t high = mt_table_high(session, MT_LINES);
-	uint32_t now_ms =
-		(uint32_t)(mt_sys_clock_ns(CLOCK_MONOTONIC) / 1000000);
+	uint32_t now_ms = clock_ms();
 	struct chosen chosen[ASKED];
 	unsigned n = 0;
 	unsigned asked = 0;
@@ -130,15 +165,7 @@ unsigned mt_want_ask(struct mt_session *session, const struct mt_want *want,
 			asked++;
 	}
 	for (unsigned i = 0; i < n; i++) {
-		_Atomic uint64_t *word =
-			&session->processes[chosen[i].process].asked;
-		uint64_t seen = load_relaxed(word);
-		uint64_t wish = (uint64_t)now_ms << 32 | pack_want(want);
-
-		/* Not the same again, or it would seem answered. */
-		if (wish == seen)
-			wish += UINT64_C(1) << 32;
-		if (!cas_seq_cst(word, &seen, wish))
+		if (!ask(&session->processes[chosen[i].process], want, now_ms))
 			continue;
 		mt_want_note(session, chosen[i].group, &chosen[i].protection);
 		asked++;

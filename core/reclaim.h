@@ -16,6 +16,7 @@ struct mt_want {
 	uint32_t target; /* the group at its limit: of it and those below */
 	int64_t pages;
 	bool despite_low; /* there wasn't enough elsewhere */
+	bool write_back;  /* shared file mappings, and nothing is purged */
 };
 
 /**
@@ -48,6 +49,10 @@ void mt_want_note(struct mt_session *session, uint32_t group,
  */
 unsigned mt_want_ask(struct mt_session *session, const struct mt_want *want,
 		     uint32_t own, bool *kept);
+
+/* Ask all processes below @group to write their shared file mappings back: an
+ * event. */
+void mt_want_write_back(struct mt_session *session, uint32_t group);
 
 /* What a process was asked for: see struct mt_process's asked. */
 struct mt_want mt_want_asked(uint64_t word);

@@ -19,6 +19,7 @@
 #include "core/stall.h"
 #include "core/sys.h"
 #include "preload/heap.h"
+#include "preload/mmap.h"
 #include "preload/unwind.h"
 
 #define ROUNDS      16 /* fruitless ones, before the policy */
@@ -254,21 +255,25 @@ static void wait_for_others(struct mt_session *session, uint32_t group,
 	count_stall(session, group, begin);
 }
 
-static void answer(struct mt_session *session)
+static void answer(struct mt_session *session, bool heap_is_free)
 {
 	struct mt_process *process = &session->processes[mt_account_process()];
 	uint64_t asked = load_acquire(&process->asked);
-	struct mt_want want;
+	struct mt_want want = mt_want_asked(asked);
 	bool kept;
 
-	if (asked == load_relaxed(&process->answered))
+	if (asked == load_relaxed(&process->answered) ||
+	    (!heap_is_free && !want.write_back))
 		return;
 	store_release(&process->answered, asked);
-	want = mt_want_asked(asked);
-	if (want.target < session->header->tables[MT_GROUPS].capacity) {
-		give_back(session, &want, true, &kept);
-		mt_drain(session, mt_account_task(), want.target);
+	if (want.target >= session->header->tables[MT_GROUPS].capacity)
+		return;
+	if (want.write_back) {
+		mt_mmap_write_back(want.target);
+		return;
 	}
+	give_back(session, &want, true, &kept);
+	mt_drain(session, mt_account_task(), want.target);
 }
 
 /* ---- the log ---- */
@@ -339,7 +344,7 @@ static void log_high(struct mt_session *session, uint32_t group, int64_t pages,
 static int64_t reclaim_high(struct mt_session *session, uint32_t group,
 			    int64_t pages, bool heap_is_free)
 {
-	struct mt_want want = { group, pages, false };
+	struct mt_want want = { .target = group, .pages = pages };
 	int64_t got = 0;
 	bool kept = false;
 
@@ -426,8 +431,7 @@ void mt_limit_later(bool heap_is_free)
 	    mt_account_process() == MT_NONE)
 		return;
 	mt_flags |= MT_INSIDE;
-	if (heap_is_free)
-		answer(session);
+	answer(session, heap_is_free);
 	throttle(session, heap_is_free);
 	mt_flags &= (uint8_t)~MT_INSIDE;
 	errno = saved;
@@ -677,7 +681,7 @@ static bool reclaim(struct mt_session *session, uint32_t limited, int64_t pages,
 		    bool heap_is_free, unsigned *ret_asked)
 {
 	static struct mt_audit_scratch scratch;
-	struct mt_want want = { limited, pages, false };
+	struct mt_want want = { .target = limited, .pages = pages };
 	int64_t before = usage_of(session, limited);
 	int64_t repaired;
 	bool kept;

@@ -38,6 +38,7 @@
 #include <unistd.h>
 
 #include "core/atomic.h"
+#include "core/counter.h"
 #include "core/sys.h"
 #include "preload/account.h"
 #include "preload/context.h"
@@ -1355,4 +1356,30 @@ void mt_mmap_tracked(struct mt_mapping_tracked *ret_tracked)
 		return;
 	mt_mapping_tracked(&table, ret_tracked);
 	mt_maplock_release();
+}
+
+void mt_mmap_write_back(uint32_t group)
+{
+	const struct mt_session *session = mt_account_session();
+	uint64_t at = 0;
+
+	while (!knows_nothing() && mt_maplock_take(HERE)) {
+		struct mt_map_range range = { .end = 0 };
+
+		while (mt_mapping_find(&table, at, &range) &&
+		       (range.type != MT_MAP_SHARED_FILE ||
+			!mt_counter_is_below(session,
+					     mt_account_resolve(range.group),
+					     group))) {
+			at = range.end;
+			range.end = 0;
+		}
+		mt_maplock_release();
+		if (!range.end)
+			return;
+		/* It may be gone by now: then this fails, or does no harm. */
+		mt_syscall3(SYS_msync, range.start, range.end - range.start,
+			    MS_SYNC);
+		at = range.end;
+	}
 }

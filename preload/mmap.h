@@ -35,6 +35,10 @@ static inline void mt_mmap_postfork_child(void)
  * -EAGAIN: the table can't be had now. */
 int mt_mmap_regroup(void *addr, size_t len, uint32_t group);
 
+/* Write the shared file mappings of @group, and below it, back to their files.
+ * Takes as long as the disk does. */
+void mt_mmap_write_back(uint32_t group);
+
 /* What this process has mapped and isn't charged. */
 void mt_mmap_tracked(struct mt_mapping_tracked *ret_tracked);
 

@@ -103,7 +103,7 @@ static int64_t above(const struct mt_session *session, uint32_t group,
 /* Have what is above @limit given back. */
 static void reclaim(struct mt_session *session, uint32_t group, int64_t limit)
 {
-	struct mt_want want = { group, 0, false };
+	struct mt_want want = { .target = group };
 	struct mt_process_facts facts;
 
 	mt_process_facts(&facts);

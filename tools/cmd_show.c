@@ -5,10 +5,12 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/atomic.h"
 #include "tools/cmd.h"
+#include "tools/dirty.h"
 #include "tools/find.h"
 #include "tools/model.h"
 #include "tools/reap.h"
@@ -101,6 +103,8 @@ static void put_events(const struct out *out, const _Atomic uint64_t *events)
 
 	for (int i = 0; i < MT_NR_EVENTS; i++)
 		put_key(out, names[i], load_relaxed(&events[i]));
+	/* Not the kernel's. */
+	put_key(out, "dirty", load_relaxed(&events[MT_EVENT_DIRTY]));
 }
 
 static void events(const struct out *out)
@@ -113,11 +117,26 @@ static void events_local(const struct out *out)
 	put_events(out, out->group->record.events_local);
 }
 
+static struct dirty read_dirty(const struct out *out)
+{
+	const struct model *model = out->model;
+	struct dirty *all = calloc(model->nr_groups + 1, sizeof(*all));
+	struct dirty one = { 0, 0, -1 };
+
+	if (!all)
+		return one;
+	dirty_read(model, all, true);
+	one = all[out->group - model->groups];
+	free(all);
+	return one;
+}
+
 /* The kernel's keys where they mean the same; heap and brk are parts of anon. */
 static void stat(const struct out *out)
 {
 	const struct model_group *g = out->group;
 	const struct mt_group *r = &g->record;
+	struct dirty dirty = read_dirty(out);
 	const struct {
 		const char *key;
 		int64_t pages;
@@ -126,7 +145,9 @@ static void stat(const struct out *out)
 		  g->kinds[MT_HEAP] + g->kinds[MT_ANON] + g->kinds[MT_BRK] },
 		{ "file", g->kinds[MT_FILE] },
 		{ "shmem", g->kinds[MT_SHMEM] },
-		{ "file_mapped", g->tracked[1] },
+		{ "file_mapped", dirty.mapped },
+		{ "file_dirty", dirty.dirty },
+		{ "file_writeback", dirty.writeback },
 		{ "heap", g->kinds[MT_HEAP] },
 		{ "brk", g->kinds[MT_BRK] },
 		{ "external", g->kinds[MT_EXTERNAL] },
@@ -137,8 +158,10 @@ static void stat(const struct out *out)
 	};
 
 	for (size_t i = 0; i < MT_ARRAY_SIZE(sizes); i++)
-		put_key(out, sizes[i].key,
-			(uint64_t)bytes_of(out, sizes[i].pages));
+		/* What only root is told is left out for others. */
+		if (sizes[i].pages >= 0)
+			put_key(out, sizes[i].key,
+				(uint64_t)bytes_of(out, sizes[i].pages));
 	put_key(out, "drained_pages", load_relaxed(&r->drains));
 	put_key(out, "refused_charges", load_relaxed(&r->failcnt));
 	put_key(out, "repaired_pages", load_relaxed(&r->repairs));

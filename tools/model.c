@@ -338,40 +338,13 @@ static int tracked_index(uint32_t type, uint32_t state)
 	}
 }
 
-/* Add one record of a mapping table; returns its pages if reserved. */
-static int64_t add_slot(struct model *model, uint32_t home,
-			const struct mt_map_slot *slot)
-{
-	uint64_t start = load_relaxed(&slot->start);
-	uint64_t end = load_relaxed(&slot->end);
-	uint32_t group = load_relaxed(&slot->group);
-	int t = tracked_index(load_relaxed(&slot->type),
-			      load_relaxed(&slot->state));
-	int64_t pages;
-
-	if (t < 0 || end <= start)
-		return 0;
-	pages = (int64_t)((end - start) / (uint64_t)model->page);
-	/* Not said: the process's default group. */
-	if (group == MT_NONE - 1)
-		group = home;
-	for (int d = 0; d < MT_DEPTH_MAX && group < model->nr_groups; d++) {
-		struct model_group *g = &model->groups[group];
-
-		add_capped(&g->tracked[t], pages);
-		group = load_relaxed(&g->record.parent);
-	}
-	return t == 0 ? pages : 0;
-}
-
-static int64_t add_slots(struct model *model,
-			 const struct model_process *process, int fd,
-			 const struct mt_map_header *header)
+static void read_slots(int fd, const struct mt_map_header *header,
+		       bool (*each)(void *arg,
+				    const struct mt_map_range *range),
+		       void *arg)
 {
 	uint32_t high = MT_MIN(load_relaxed(&header->high), MT_MAP_CAPACITY);
-	uint32_t home = load_relaxed(&process->record.home);
 	struct mt_map_slot slots[256];
-	int64_t reserved = 0;
 
 	for (uint32_t i = 0; i < high; i += 256) {
 		ssize_t len =
@@ -383,37 +356,92 @@ static int64_t add_slots(struct model *model,
 
 		if (!n)
 			break;
-		for (uint32_t k = 0; k < n && i + k < high; k++)
-			add_capped(&reserved, add_slot(model, home, &slots[k]));
+		for (uint32_t k = 0; k < n && i + k < high; k++) {
+			const struct mt_map_slot *slot = &slots[k];
+			struct mt_map_range range = {
+				.start = load_relaxed(&slot->start),
+				.end = load_relaxed(&slot->end),
+				.object = load_relaxed(&slot->object),
+				.offset = load_relaxed(&slot->offset),
+				.group = load_relaxed(&slot->group),
+				.type = load_relaxed(&slot->type),
+				.state = load_relaxed(&slot->state),
+			};
+
+			if (range.type == MT_MAP_FREE ||
+			    range.end <= range.start)
+				continue;
+			if (!each(arg, &range))
+				return;
+		}
 	}
-	return reserved;
+}
+
+void model_mappings(const struct model *model,
+		    const struct model_process *process,
+		    bool (*each)(void *arg, const struct mt_map_range *range),
+		    void *arg)
+{
+	struct mt_map_header header;
+	char path[4200];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s@%u.%u", model->path, process->slot,
+		 process->generation);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	if (pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+	    load_relaxed(&header.magic) == MT_MAP_MAGIC &&
+	    header.stride == sizeof(struct mt_map_slot) &&
+	    header.header_size == sizeof(header))
+		read_slots(fd, &header, each, arg);
+	close(fd);
+}
+
+struct tracking {
+	struct model *model;
+	uint32_t home;
+	int64_t reserved;
+};
+
+static bool track(void *arg, const struct mt_map_range *range)
+{
+	struct tracking *tracking = arg;
+	struct model *model = tracking->model;
+	uint32_t group = range->group;
+	int t = tracked_index(range->type, range->state);
+	int64_t pages;
+
+	if (t < 0)
+		return true;
+	pages = (int64_t)((range->end - range->start) / (uint64_t)model->page);
+	/* Not said: the process's default group. */
+	if (group == MT_NONE - 1)
+		group = tracking->home;
+	for (int d = 0; d < MT_DEPTH_MAX && group < model->nr_groups; d++) {
+		struct model_group *g = &model->groups[group];
+
+		add_capped(&g->tracked[t], pages);
+		group = load_relaxed(&g->record.parent);
+	}
+	if (t == 0)
+		add_capped(&tracking->reserved, pages);
+	return true;
 }
 
 int64_t model_tracked(struct model *model, const struct model_process *process)
 {
-	struct mt_map_header header;
-	int64_t reserved = 0;
 	uint32_t home = load_relaxed(&process->record.home);
-	char path[4200];
-	int fd;
+	struct tracking tracking = { model, home, 0 };
 
 	for (int i = 0; i < MT_DEPTH_MAX && home < model->nr_groups; i++) {
 		add_capped(&model->groups[home].tracked[3],
 			   load_relaxed(&process->record.stacks));
 		home = load_relaxed(&model->groups[home].record.parent);
 	}
-	snprintf(path, sizeof(path), "%s@%u.%u", model->path, process->slot,
-		 process->generation);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
-		return 0;
-	if (pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
-	    load_relaxed(&header.magic) == MT_MAP_MAGIC &&
-	    header.stride == sizeof(struct mt_map_slot) &&
-	    header.header_size == sizeof(header))
-		reserved = add_slots(model, process, fd, &header);
-	close(fd);
-	return reserved;
+	model_mappings(model, process, track, &tracking);
+	return tracking.reserved;
 }
 
 /* As text: a double can't hold the largest, and cJSON would give them an
@@ -466,6 +494,8 @@ static void put_events(cJSON *object, const char *key,
 
 	for (int i = 0; i < MT_NR_EVENTS; i++)
 		model_put(list, names[i], (int64_t)load_relaxed(&events[i]));
+	model_put(list, "dirty",
+		  (int64_t)load_relaxed(&events[MT_EVENT_DIRTY]));
 }
 
 static cJSON *group_json(const struct model *model, const struct model_group *g)

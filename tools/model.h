@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+#include "core/mapping.h"
 #include "core/protection.h"
 #include "core/reader.h"
 
@@ -84,6 +85,13 @@ cJSON *model_json(const struct model *model, bool ended);
 /* Reserved, file_mapped, shared and stack pages of a process's mapping table,
  * per group of @model when it isn't NULL.  Returns the reserved ones. */
 int64_t model_tracked(struct model *model, const struct model_process *process);
+
+/* Calls @each for every record of a process's mapping table, until it returns
+ * false.  A group's value may be MT_HOME's: the process's default group. */
+void model_mappings(const struct model *model,
+		    const struct model_process *process,
+		    bool (*each)(void *arg, const struct mt_map_range *range),
+		    void *arg);
 
 /* Pages in bytes.  What a damaged segment says may not fit: then the largest
  * number that does. */

@@ -24,7 +24,11 @@
 
 #include "core/atomic.h"
 #include "core/audit.h"
+#include "core/group.h"
 #include "core/process.h"
+#include "core/reclaim.h"
+#include "tools/dirty.h"
+#include "tools/model.h"
 #include "tools/proc.h"
 
 /* Should an event be missed, the table is looked over this often. */
@@ -285,6 +289,52 @@ static void repair(struct mt_session *session)
 	mt_audit(session, &scratch, &pages);
 }
 
+/* Does any group have a limit for what is dirty? */
+static bool any_dirty_max(struct mt_session *session)
+{
+	uint32_t high = mt_table_high(session, MT_GROUPS);
+
+	for (uint32_t i = 0; i < high; i++) {
+		if (load_relaxed(&session->groups[i].dirty_max) <
+			    MT_UNLIMITED &&
+		    mt_group_is_live(session, i))
+			return true;
+	}
+	return false;
+}
+
+/* Once a second, and only where somebody wants it: say how much is dirty, and
+ * ask who is above the limit to write it back. */
+static void look_at_dirty(struct mt_session *session)
+{
+	static time_t last;
+	struct timespec now;
+	struct model model;
+	struct dirty *dirty;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_sec == last || !any_dirty_max(session))
+		return;
+	last = now.tv_sec;
+	if (model_load_quick(&model, session->path))
+		return;
+	dirty = calloc(model.nr_groups + 1, sizeof(*dirty));
+	if (dirty)
+		dirty_read(&model, dirty, false);
+	for (uint32_t i = 0; dirty && i < model.nr_groups; i++) {
+		struct mt_group *g = &session->groups[i];
+		int64_t max = load_relaxed(&g->dirty_max);
+
+		if (max >= MT_UNLIMITED || !model.groups[i].used)
+			continue;
+		store_relaxed(&g->dirty, dirty[i].dirty);
+		if (dirty[i].dirty > max)
+			mt_want_write_back(session, i);
+	}
+	free(dirty);
+	model_free(&model);
+}
+
 static void reap_all(struct watch *watch)
 {
 	uint32_t high = mt_table_high(watch->session, MT_PROCESSES);
@@ -320,6 +370,7 @@ int supervise(struct mt_session *session, pid_t child)
 		for (int i = 0; i < n; i++)
 			take_event(&watch, events[i].data.u32);
 		repair(session);
+		look_at_dirty(session);
 	}
 	/* The command has been waited for: its own slot first.  Where a whole
 	 * group was killed, the rest of it needs another moment. */
