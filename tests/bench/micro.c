@@ -107,6 +107,48 @@ static long mmap_64(void)
 	return mmap_pages(64, 10000);
 }
 
+/* With this many others there; so that the kernel can't join them, every other
+ * one is unreadable. */
+static void map_others(long n)
+{
+	for (long i = 0; i < n; i++) {
+		int prot = i % 2 ? PROT_READ | PROT_WRITE : PROT_READ;
+		void *p = mmap(NULL, 4096, prot, MAP_PRIVATE | MAP_ANONYMOUS,
+			       -1, 0);
+
+		if (p == MAP_FAILED)
+			exit(1);
+	}
+}
+
+static long mmap_1_many(void)
+{
+	map_others(60000);
+	return mmap_pages(1, 100000);
+}
+
+static long mprotect_pages(void)
+{
+	long n = 200000;
+	char *p = mmap(NULL, 64 * 4096, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		exit(1);
+	memset(p, 1, 64 * 4096);
+	for (long i = 0; i < n; i++)
+		if (mprotect(p + 16 * 4096, 8 * 4096,
+			     i % 2 ? PROT_READ | PROT_WRITE : PROT_READ))
+			exit(1);
+	return n;
+}
+
+static long mprotect_many(void)
+{
+	map_others(60000);
+	return mprotect_pages();
+}
+
 static long startup(void)
 {
 	char *argv[] = { "true", NULL };
@@ -212,6 +254,9 @@ static const struct {
 	{ "churn_2", churn_2 },
 	{ "mmap_1", mmap_1 },
 	{ "mmap_64", mmap_64 },
+	{ "mmap_1_many", mmap_1_many },
+	{ "mprotect", mprotect_pages },
+	{ "mprotect_many", mprotect_many },
 	{ "startup", startup },
 	{ "threads", threads },
 	{ "large", large },

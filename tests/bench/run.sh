@@ -179,6 +179,9 @@ done <<-'E'
 	churn_2		1.05	1.02
 	mmap_1		0	1.15
 	mmap_64		0	1.15
+	mmap_1_many	0	1.10
+	mprotect	0	1.10
+	mprotect_many	0	1.10
 	startup		1.00	1.60
 	threads		0	1.02
 	large		0	1.02
