@@ -202,6 +202,12 @@ fuzz:
 	$(Q)$(B)/fuzz/mutate -w $(B)/fuzz/corpus/seed
 	$(Q)$(B)/fuzz/fuzz_reader -max_total_time=$(FUZZ_TIME) -max_len=16384 \
 		-print_final_stats=1 $(B)/fuzz/corpus tests/fuzz/corpus
+	$(Q)clang $(FUZZED) -DMT_FUZZ -fsanitize=fuzzer,address,undefined \
+		-o $(B)/fuzz/fuzz_mapping tests/unit/check_mapping.c \
+		core/mapping.c $(CHECK)
+	$(Q)mkdir -p $(B)/fuzz/mappings
+	$(Q)CK_FORK=no $(B)/fuzz/fuzz_mapping -max_total_time=$(FUZZ_TIME) \
+		-max_len=400 -print_final_stats=1 $(B)/fuzz/mappings
 
 # After a long run: the smallest set of inputs that reaches as far.
 fuzz-keep:

@@ -14,6 +14,17 @@
 
 #include "core/mapping.h"
 
+#ifdef MT_FUZZ /* where Check isn't running */
+#undef ck_assert
+#define ck_assert(x)                                                           \
+	do {                                                                   \
+		if (!(x))                                                      \
+			abort();                                               \
+	} while (0)
+#undef ck_abort_msg
+#define ck_abort_msg(...) (fprintf(stderr, __VA_ARGS__), abort())
+#endif
+
 #define PAGE   UINT64_C(4096)
 #define BASE   UINT64_C(0x10000)
 #define GROUPS 4
@@ -588,9 +599,13 @@ END_TEST
 static struct mt_map_range model[PAGES]; /* of each page; type 0: none */
 
 static uint64_t seed;
+static const uint8_t *input; /* to be used up first, by a fuzzer */
+static const uint8_t *input_end;
 
 static uint32_t roll(uint32_t n)
 {
+	if (input < input_end)
+		return *input++ % n;
 	seed = seed * UINT64_C(6364136223846793005) +
 	       UINT64_C(1442695040888963407);
 	return (uint32_t)(seed >> 33) % n;
@@ -802,6 +817,71 @@ static void random_regroup(uint32_t page, uint32_t n)
 	}
 }
 
+static void one_step(int k)
+{
+	uint32_t page = roll(PAGES - 1);
+	uint32_t pages = 1 + roll(roll(4) ? 8 : PAGES / 2);
+	struct mt_mapping_taken taken;
+
+	pages = MT_MIN(pages, PAGES - page);
+	switch (roll(16)) {
+	case 0 ... 5:
+		random_insert(page, pages);
+		break;
+	case 6 ... 7:
+		punch(page, pages);
+		model_clear(page, pages);
+		break;
+	case 8 ... 10:
+		random_protect(page, pages);
+		break;
+	case 11:
+		random_move(page, pages);
+		break;
+	case 12:
+		random_copy(page, pages);
+		break;
+	case 13:
+		random_regroup(page, pages);
+		break;
+	case 14:
+		mt_mapping_take(&map, at(page), at(page + pages), &bill,
+				&taken);
+		ck_assert(mt_mapping_check(&map));
+		if (roll(2)) {
+			mt_mapping_put_back(&map, &taken, &bill);
+		} else {
+			mt_mapping_forget(&map, &taken);
+			model_clear(page, pages);
+		}
+		pay();
+		break;
+	case 15:
+		mt_mapping_rebuild(&map);
+		break;
+	}
+	compare(k);
+}
+
+#ifdef MT_FUZZ
+/* What to do next is in the bytes; see `make fuzz`. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+	input = bytes;
+	input_end = bytes + size;
+	setup();
+	memset(model, 0, sizeof(model));
+	for (int k = 0; input < input_end; k++)
+		one_step(k);
+	teardown();
+	return 0;
+}
+
+#define main check_main
+#endif
+
 START_TEST(random_operations_agree_with_the_model)
 {
 	const char *times = getenv("CHECK_MAPPING_OPS");
@@ -811,50 +891,8 @@ START_TEST(random_operations_agree_with_the_model)
 	memset(model, 0, sizeof(model));
 	if (_i % 4 == 0)
 		open_mirror();
-	for (int k = 0; k < n; k++) {
-		uint32_t page = roll(PAGES - 1);
-		uint32_t pages = 1 + roll(roll(4) ? 8 : PAGES / 2);
-		struct mt_mapping_taken taken;
-
-		pages = MT_MIN(pages, PAGES - page);
-		switch (roll(16)) {
-		case 0 ... 5:
-			random_insert(page, pages);
-			break;
-		case 6 ... 7:
-			punch(page, pages);
-			model_clear(page, pages);
-			break;
-		case 8 ... 10:
-			random_protect(page, pages);
-			break;
-		case 11:
-			random_move(page, pages);
-			break;
-		case 12:
-			random_copy(page, pages);
-			break;
-		case 13:
-			random_regroup(page, pages);
-			break;
-		case 14:
-			mt_mapping_take(&map, at(page), at(page + pages), &bill,
-					&taken);
-			ck_assert(mt_mapping_check(&map));
-			if (roll(2)) {
-				mt_mapping_put_back(&map, &taken, &bill);
-			} else {
-				mt_mapping_forget(&map, &taken);
-				model_clear(page, pages);
-			}
-			pay();
-			break;
-		case 15:
-			mt_mapping_rebuild(&map);
-			break;
-		}
-		compare(k);
-	}
+	for (int k = 0; k < n; k++)
+		one_step(k);
 }
 END_TEST
 
