@@ -361,8 +361,9 @@ t_postgres() {
 
 t_stress() {
 	local what
-	for what in malloc mmap mremap fork; do
-		under "stress_$what" stress-ng "--$what" 2 -t 3 --verify -q || {
+	for what in malloc mmap mremap mprotect madvise brk shm shm-sysv \
+		stack fork vfork mlock munmap memfd; do
+		under "stress_$what" stress-ng "--$what" 2 -t 1 --verify -q || {
 			echo "stress-ng --$what"
 			return 1
 		}
