@@ -5,7 +5,6 @@
 #include "tools/dirty.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "core/atomic.h"
 #include "core/mapping.h"
+#include "tools/smaps.h"
 
 /* In /proc/PID/pagemap, and in /proc/kpageflags. */
 #define PAGE_PRESENT   (UINT64_C(1) << 63)
@@ -83,48 +83,26 @@ static void add(const struct model *model, struct dirty *ret, uint32_t group,
 	}
 }
 
+/* What one process's mappings are added to. */
+struct sums {
+	const struct model *model;
+	const struct ranges *ranges;
+	struct dirty *ret;
+	uint32_t home;
+};
+
 /* The kernel joins neighbours of one file, whoever made them: all of such a
  * mapping counts where it begins. */
-static void read_smaps(const struct model *model,
-		       const struct model_process *process,
-		       const struct ranges *ranges, struct dirty *ret)
+static void add_mapping(void *arg, const struct smaps_range *mapping)
 {
-	const struct mt_map_range *range = NULL;
-	uint32_t home = load_relaxed(&process->record.home);
-	char path[64];
-	char *line = NULL;
-	size_t size = 0;
-	FILE *smaps;
+	const struct sums *sums = arg;
+	const struct mt_map_range *range = find(sums->ranges, mapping->start);
 
-	snprintf(path, sizeof(path), "/proc/%u/smaps", process->pid);
-	smaps = fopen(path, "re");
-	while (smaps && getline(&line, &size, smaps) > 0) {
-		uint64_t start;
-		uint64_t end;
-		uint64_t kib;
-		uint32_t group;
-		int64_t pages;
-
-		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &start, &end) ==
-		    2) {
-			range = find(ranges, start);
-			if (range && range->start >= end)
-				range = NULL;
-			continue;
-		}
-		if (!range || sscanf(line, "%*[A-Za-z_]: %" SCNu64, &kib) != 1)
-			continue;
-		group = range->group == MT_NONE - 1 ? home : range->group;
-		pages = (int64_t)(kib * 1024 / (uint64_t)model->page);
-		if (!strncmp(line, "Rss:", 4))
-			add(model, ret, group, pages, 0, 0);
-		else if (!strncmp(line, "Shared_Dirty:", 13) ||
-			 !strncmp(line, "Private_Dirty:", 14))
-			add(model, ret, group, 0, pages, 0);
-	}
-	free(line);
-	if (smaps)
-		fclose(smaps);
+	if (range && range->start < mapping->end)
+		add(sums->model, sums->ret,
+		    range->group == MT_NONE - 1 ? sums->home : range->group,
+		    mapping->resident / sums->model->page,
+		    mapping->dirty / sums->model->page, 0);
 }
 
 static int64_t count_writeback(int pagemap, int flags, uint64_t first,
@@ -184,6 +162,7 @@ void dirty_read(const struct model *model, struct dirty *ret,
 			    ? open("/proc/kpageflags", O_RDONLY | O_CLOEXEC)
 			    : -1;
 	struct ranges ranges = { NULL, 0, 0 };
+	struct sums sums = { model, &ranges, ret, MT_ROOT };
 
 	memset(ret, 0, model->nr_groups * sizeof(*ret));
 	for (uint32_t i = 0; i < model->nr_processes; i++) {
@@ -196,7 +175,8 @@ void dirty_read(const struct model *model, struct dirty *ret,
 		if (!ranges.nr)
 			continue;
 		qsort(ranges.range, ranges.nr, sizeof(*ranges.range), by_start);
-		read_smaps(model, process, &ranges, ret);
+		sums.home = load_relaxed(&process->record.home);
+		smaps_read(process->pid, add_mapping, &sums);
 		if (flags >= 0)
 			read_writeback(model, process, &ranges, flags, ret);
 	}
