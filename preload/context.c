@@ -13,9 +13,12 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
 
+#include "core/atomic.h"
 #include "core/sys.h"
 
 #define SIGNALS   64
@@ -72,14 +75,57 @@ static bool on_alternate_stack(void)
 	return now.ss_flags & SS_ONSTACK;
 }
 
+static _Atomic uint32_t sandboxed;
+
+bool mt_in_sandbox(void)
+{
+	return load_relaxed(&sandboxed);
+}
+
+void mt_context_sandbox(void)
+{
+	store_relaxed(&sandboxed, 1);
+}
+
+void mt_context_start(void)
+{
+	/* Asked in a sandbox already, later it could be deadly. */
+	if (mt_syscall2(SYS_prctl, PR_GET_SECCOMP, 0) != 0)
+		mt_context_sandbox();
+}
+
+/* The same with libc's own: a system call and no more. */
+MT_EXPORT int prctl(int option, ...)
+{
+	unsigned long arg[4];
+	va_list ap;
+	long ret;
+
+	va_start(ap, option);
+	for (int i = 0; i < 4; i++)
+		arg[i] = va_arg(ap, unsigned long);
+	va_end(ap);
+	if (option == PR_SET_SECCOMP)
+		mt_context_sandbox();
+	ret = mt_syscall6(SYS_prctl, option, (long)arg[0], (long)arg[1],
+			  (long)arg[2], (long)arg[3], 0);
+	if (ret >= 0 || ret < -4095)
+		return (int)ret;
+	errno = (int)-ret;
+	return -1;
+}
+
 bool mt_in_handler(void)
 {
 	uintptr_t words[CHUNK / sizeof(uintptr_t) + 2];
 	uintptr_t restorers[RESTORERS];
 	uintptr_t at = (uintptr_t)__builtin_frame_address(0);
 	uintptr_t end = at + DEEPEST;
-	int n = find_restorers(restorers);
+	int n;
 
+	if (mt_in_sandbox())
+		return true;
+	n = find_restorers(restorers);
 	if (n <= 0)
 		return n < 0;
 	if (on_alternate_stack())

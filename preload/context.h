@@ -16,4 +16,15 @@
  */
 bool mt_in_handler(void);
 
+/* May this process call the kernel only as a filter allows?  Then what the
+ * program itself never does could end it.  Known from the start, and from
+ * prctl() and seccomp calls through libc. */
+bool mt_in_sandbox(void);
+
+/* At the library's start. */
+void mt_context_start(void);
+
+/* A filter is about to be installed. */
+void mt_context_sandbox(void);
+
 #endif

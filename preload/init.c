@@ -16,6 +16,7 @@
 
 #include "core/segment.h"
 #include "preload/account.h"
+#include "preload/context.h"
 #include "preload/exec.h"
 #include "preload/fork.h"
 #include "preload/malloc.h"
@@ -115,6 +116,7 @@ static void find_library(void)
 
 __attribute__((constructor(101))) static void load(void)
 {
+	mt_context_start();
 	mt_malloc_resolve();
 	mt_mmap_resolve();
 	mt_exec_resolve();

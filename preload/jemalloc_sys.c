@@ -17,6 +17,7 @@
 #include "core/atomic.h"
 #include "core/sys.h"
 #include "preload/account.h"
+#include "preload/context.h"
 #include "preload/heap.h"
 #include "preload/jemalloc.h"
 #include "preload/slice.h"
@@ -101,6 +102,9 @@ void mt_je_note_metadata(bool all)
 	uint32_t n = MT_MIN(load_acquire(&nr_blocks), NR_BLOCKS);
 	int64_t change = 0;
 
+	/* It stays as it was. */
+	if (mt_in_sandbox())
+		return;
 	for (uint32_t i = all || n < 4 ? 0 : n - 4; i < n; i++) {
 		struct block *block = &blocks[i];
 		uint32_t now;

@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <unistd.h>
 
 #include "core/base.h"
 #include "core/sys.h"
+#include "preload/context.h"
 #include "preload/mmap.h"
 
 int pkey_mprotect(void *addr, size_t len, int prot, int key);
@@ -65,17 +67,25 @@ long mt_syscall_map(long nr, long a, long b, long c, long d, long e, long f)
 		return shmdt((const void *)a);
 	case SYS_brk:
 		return move_break(a);
+	case SYS_seccomp:
+		mt_context_sandbox();
+		return mt_syscall_raw(nr, a, b, c, d, e, f);
+	case SYS_prctl:
+		if (a == PR_SET_SECCOMP)
+			mt_context_sandbox();
+		return mt_syscall_raw(nr, a, b, c, d, e, f);
 	default:
 		return mt_syscall_raw(nr, a, b, c, d, e, f);
 	}
 }
 
 #if defined(__x86_64__)
-/* 9 to 12: mmap, mprotect, munmap, brk; then mremap, shmat, shmdt and
- * pkey_mprotect. */
+/* 9 to 12: mmap, mprotect, munmap, brk; then mremap, shmat, shmdt,
+ * pkey_mprotect; and prctl and seccomp. */
 _Static_assert(SYS_mmap == 9 && SYS_mprotect == 10 && SYS_munmap == 11 &&
 		       SYS_brk == 12 && SYS_mremap == 25 && SYS_shmat == 30 &&
-		       SYS_shmdt == 67 && SYS_pkey_mprotect == 329,
+		       SYS_shmdt == 67 && SYS_pkey_mprotect == 329 &&
+		       SYS_prctl == 157 && SYS_seccomp == 317,
 	       "syscall: numbers");
 __asm__(".text\n"
 	".globl syscall\n"
@@ -92,6 +102,10 @@ __asm__(".text\n"
 	"	cmpq $67, %rdi\n"
 	"	je mt_syscall_map\n"
 	"	cmpq $329, %rdi\n"
+	"	je mt_syscall_map\n"
+	"	cmpq $157, %rdi\n"
+	"	je mt_syscall_map\n"
+	"	cmpq $317, %rdi\n"
 	"	je mt_syscall_map\n"
 	"	movq mt_syscall_next(%rip), %rax\n"
 	"	testq %rax, %rax\n"

@@ -21,6 +21,7 @@
 #include "core/atomic.h"
 #include "core/sys.h"
 #include "preload/account.h"
+#include "preload/context.h"
 
 #define PER_SECOND 10
 
@@ -422,7 +423,7 @@ void mt_unwind(struct mt_record *record, bool may_load)
 
 	/* A thread's first walk has libc allocate, and in a handler a thread
 	 * can't be told how much stack is left, unless it is the first. */
-	if (inside || !may_now() ||
+	if (inside || mt_in_sandbox() || !may_now() ||
 	    (!may_load && (!walked || mt_sys_gettid() != mt_sys_getpid())))
 		return;
 	inside = true;

@@ -8,7 +8,7 @@ trap 'rm -rf "$work" "$runtime" "$file"' EXIT
 stat_of() {
 	"$m" show live:/ memory.stat | awk -v key="$1" '$1 == key { print $2 }'
 }
-dirty() { [ "$(stat_of file_dirty)" -"$1" "$2" ]; }
+dirty() { test "$(stat_of file_dirty)" "-$1" "$2"; }
 half=$((10 << 20))
 
 "$m" run -n live -s none -- "$1" "$file" 20 "$work/stop" >"$work/out" &

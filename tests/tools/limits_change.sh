@@ -29,7 +29,7 @@ check "unlimited" equal "$(show live:/a memory.max)" max
 check "what is charged" test "$(show live:/a memory.current)" -ge $((50 * MIB))
 check "a path's last slash" equal "$(show live:/a/ memory.min)" 0
 check "events" equal "$(show live:/a memory.events | tr '\n' ' ')" \
-	"low 0 high 0 max 0 oom 0 oom_kill 0 oom_group_kill 0 "
+	"low 0 high 0 max 0 oom 0 oom_kill 0 oom_group_kill 0 dirty 0 "
 check "all files" equal "$(show live:/a | cut -d' ' -f1 | uniq | tr '\n' ' ')" \
 	"memory.current memory.peak memory.min memory.low memory.high memory.max memory.events memory.events.local memory.stat "
 stat=$(show live:/a memory.stat)
@@ -85,7 +85,8 @@ check "but nothing is set" fails 1 "has ended" "$m" set live:/ max=1M
 "$m" run -n kills -s "json:$work/end" --on-max kill -- sh -c '
 	"$hog" 40 0 20000 & "$hog" 20 0 3000 & wait' >"$work/out" &
 run=$!
-await test "$(wc -l <"$work/out")" = 2 || sleep 1
+both() { [ "$(wc -l <"$work/out")" = 2 ]; }
+await both
 check "set: kills" "$m" set kills:/ max=30M
 check "set: until there is room" test "$(show kills:/ memory.current)" -le \
 	$((30 * MIB))
