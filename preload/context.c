@@ -115,11 +115,23 @@ MT_EXPORT int prctl(int option, ...)
 	return -1;
 }
 
+/* Where libc put the end of this thread's stack: its own data of a thread are
+ * there.  On another stack (a coroutine's) it is anywhere. */
+static uintptr_t stack_top(void)
+{
+	extern void *__libc_stack_end;
+
+	if (mt_sys_gettid() == mt_sys_getpid())
+		return (uintptr_t)__libc_stack_end;
+	return (uintptr_t)__builtin_thread_pointer();
+}
+
 bool mt_in_handler(void)
 {
 	uintptr_t words[CHUNK / sizeof(uintptr_t) + 2];
 	uintptr_t restorers[RESTORERS];
 	uintptr_t at = (uintptr_t)__builtin_frame_address(0);
+	uintptr_t top = stack_top();
 	uintptr_t end = at + DEEPEST;
 	int n;
 
@@ -130,6 +142,8 @@ bool mt_in_handler(void)
 		return n < 0;
 	if (on_alternate_stack())
 		return true;
+	if (top > at && top < end)
+		end = top;
 	while (at < end) {
 		/* To the end of a page: behind it there may be nothing. */
 		size_t size = CHUNK - at % CHUNK;
@@ -152,5 +166,6 @@ bool mt_in_handler(void)
 			return false;
 		at += size;
 	}
-	return true;
+	/* All of it, or as deep as we look? */
+	return end != top;
 }
