@@ -30,7 +30,7 @@ BASE   := -std=gnu17 -D_GNU_SOURCE -I. $(WARN) -fvisibility=hidden \
 SHIM   := -fPIC -ftls-model=initial-exec -fno-builtin-malloc \
 	  -fno-builtin-calloc
 CJSON  := $(shell pkg-config --libs libcjson 2>/dev/null || echo -lcjson)
-DW     := $(shell pkg-config --libs libdw 2>/dev/null || echo -ldw)
+DW     := $(shell pkg-config --libs libdw libelf 2>/dev/null || echo -ldw -lelf) -ldl
 CHECK  := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
 CORE    := $(patsubst %.c,$(B)/%.o,$(wildcard core/*.c))
