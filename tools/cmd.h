@@ -27,6 +27,7 @@ int cmd_get(int argc, char **argv);
 int cmd_set(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 

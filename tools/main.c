@@ -24,6 +24,7 @@ static const struct {
 	{ "set", cmd_set, "change a group's limits" },
 	{ "events", cmd_events, "say what happened at limits" },
 	{ "plan", cmd_plan, "say what a tree's min and low are worth" },
+	{ "explain", cmd_explain, "set it against what is in memory" },
 	{ "doctor", cmd_doctor, "say whether it will work here" },
 	{ "gc", cmd_gc, "remove sessions whose processes are gone" },
 };

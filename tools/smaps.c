@@ -46,6 +46,8 @@ static void take_value(const char *line, struct smaps_range *range)
 
 	if (!len)
 		return;
+	if (len == 7 && !strncmp(line, "VmFlags", 7))
+		range->noreserve = strstr(colon, " nr ") != NULL;
 	bytes = strtoll(colon + 1, NULL, 10) * 1024;
 	if (len == 3 && !strncmp(line, "Rss", 3))
 		range->resident = bytes;

@@ -14,6 +14,7 @@ struct smaps_range {
 	uint64_t end;
 	char mode[5];   /* "rwxp" */
 	bool file;      /* has an inode */
+	bool noreserve; /* mapped without a promise of memory */
 	char name[512]; /* of the file, or "[heap]" and its like; "" */
 	/* Bytes. */
 	int64_t resident;
