@@ -31,6 +31,7 @@ SHIM   := -fPIC -ftls-model=initial-exec -fno-builtin-malloc \
 	  -fno-builtin-calloc
 CJSON  := $(shell pkg-config --libs libcjson 2>/dev/null || echo -lcjson)
 DW     := $(shell pkg-config --libs libdw libelf 2>/dev/null || echo -ldw -lelf) -ldl
+CURSES := $(shell pkg-config --libs ncursesw tinfo 2>/dev/null || echo -lncursesw -ltinfo)
 CHECK  := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
 CORE    := $(patsubst %.c,$(B)/%.o,$(wildcard core/*.c))
@@ -87,7 +88,7 @@ $(B)/libmemtally.so: $(PRELOAD) $(CORE) $(JEMALLOC_O) preload/exports.map
 
 $(B)/memtally: $(TOOLS) $(B)/libmemtally-core.a
 	$(call say,LD)
-	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(CJSON) $(DW)
+	$(Q)$(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ $(CJSON) $(DW) $(CURSES)
 
 $(B)/tests/unit/check_%: $(B)/tests/unit/check_%.o $(B)/libmemtally-core.a
 	$(call say,LD)

@@ -34,6 +34,7 @@ base)
 	need check header check.h
 	need libcjson-dev header cjson/cJSON.h
 	need libdw-dev header elfutils/libdwfl.h
+	need libncurses-dev header ncursesw/curses.h
 	need libunwind8 ls /usr/lib/*/libunwind.so.8
 	need pkg-config has pkg-config
 	need python3 test -x /usr/bin/python3

@@ -19,6 +19,7 @@ static const struct {
 	{ "run", cmd_run, "start a program in a new session" },
 	{ "ls", cmd_ls, "list sessions" },
 	{ "stat", cmd_stat, "show who holds how much" },
+	{ "top", cmd_top, "watch it live" },
 	{ "show", cmd_show, "print a group's files as cgroup v2 does" },
 	{ "get", cmd_get, "print a group's limits" },
 	{ "set", cmd_set, "change a group's limits" },
