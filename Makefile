@@ -251,7 +251,34 @@ compile_commands.json: Makefile
 		--arg c '$(CC) $(BASE) $(SHIM) -c '"$$f" \
 		'{directory: $$d, file: $$f, command: $$c}'; done | jq -s . >$@
 
-install: all
+VERSION := 0.1.0
+SHARE    = $(DESTDIR)$(PREFIX)/share
+
+$(B)/tools/main.o: BASE += -DMT_VERSION='"$(VERSION)"'
+
+# Manuals, and what is made for shells and compilers.
+install-more: all
+	install -d $(SHARE)/man/man1 $(SHARE)/man/man3 $(SHARE)/man/man5 \
+		$(SHARE)/man/man7 $(SHARE)/bash-completion/completions \
+		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d \
+		$(SHARE)/pkgconfig
+	for n in 1 3 5 7; do install -m 644 tools/man/*.$$n $(SHARE)/man/man$$n/; done
+	$(B)/memtally completions bash >$(SHARE)/bash-completion/completions/memtally
+	$(B)/memtally completions zsh >$(SHARE)/zsh/site-functions/_memtally
+	$(B)/memtally completions fish >$(SHARE)/fish/vendor_completions.d/memtally.fish
+	printf 'prefix=%s\n\nName: memtally\nDescription: say whose memory is whose\nVersion: %s\nCflags: -I$${prefix}/include\n' \
+		'$(PREFIX)' '$(VERSION)' >$(SHARE)/pkgconfig/memtally.pc
+
+man-check:
+	@tests/deps.sh man
+	@! mandoc -Tlint -Wwarning tools/man/* | grep .
+
+# A package for this machine's Debian: build/memtally_VERSION_ARCH.deb
+deb:
+	@$(MAKE) --no-print-directory install DESTDIR=$(B)/deb PREFIX=/usr
+	@B=$(B) VERSION=$(VERSION) tools/deb.sh
+
+install: all install-more
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/memtally
 	install -m 755 $(B)/memtally $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(B)/libmemtally.so $(DESTDIR)$(PREFIX)/lib/memtally/
@@ -263,8 +290,13 @@ install: all
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/memtally \
 		$(DESTDIR)$(PREFIX)/include/memtally.h
-	rm -rf $(DESTDIR)$(PREFIX)/lib/memtally \
-		$(DESTDIR)$(PREFIX)/share/doc/memtally
+	rm -rf $(DESTDIR)$(PREFIX)/lib/memtally $(SHARE)/doc/memtally
+	rm -f $(SHARE)/man/man1/memtally.1 $(SHARE)/man/man3/memtally.h.3 \
+		$(SHARE)/man/man5/memtally-segment.5 \
+		$(SHARE)/man/man7/memtally.7 $(SHARE)/pkgconfig/memtally.pc \
+		$(SHARE)/bash-completion/completions/memtally \
+		$(SHARE)/zsh/site-functions/_memtally \
+		$(SHARE)/fish/vendor_completions.d/memtally.fish
 
 clean:
 	rm -rf $(B)
@@ -272,7 +304,8 @@ clean:
 .PHONY: all deps check check-huge check-programs demo bench bench-counter \
 	bench-build stress fuzz \
 	fuzz-keep asan tsan sanitized \
-	layers exports format format-check tidy install uninstall clean
+	layers exports format format-check tidy install install-more uninstall \
+	man-check deb clean
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -name '*.d' -type f 2>/dev/null)

@@ -68,6 +68,11 @@ tidy)
 	need clang-tidy has clang-tidy
 	need cppcheck has cppcheck
 	need shellcheck has shellcheck
+	need mandoc has mandoc
+	need tmux has tmux
+	;;
+man)
+	need mandoc has mandoc
 	;;
 format)
 	need clang-format has clang-format
