@@ -369,7 +369,7 @@ static char *output_of(char *const *argv, int *status)
 {
 	posix_spawn_file_actions_t actions;
 	extern char **environ;
-	size_t room = 65536;
+	size_t room = (size_t)4 << 20;
 	size_t n = 0;
 	char *text = malloc(room);
 	int fds[2];

@@ -37,7 +37,9 @@ finish() {
 }
 command -v tmux >/dev/null || { echo "no tmux: the screen isn't tested"; finish; }
 
-tmux() { command tmux -S "$work/tmux" -f /dev/null "$@"; }
+# A server of its own for each: one that is about to end takes no more.
+server=1
+tmux() { command tmux -S "$work/tmux$server" -f /dev/null "$@"; }
 trap 'tmux kill-server 2>/dev/null; rm -rf "$work" "$runtime"' EXIT
 tmux new-session -d -x 80 -y 24 \
 	"LC_ALL=C.UTF-8 '$m' top live; echo status \$?; sleep 60"
@@ -96,6 +98,7 @@ check "leaves" sees '^status 0'
 run=$!
 await "$m" stat other
 tmux kill-server
+server=2
 tmux new-session -d -x 80 -y 24 \
 	"NO_COLOR=1 LC_ALL=C '$m' top -R other; echo status \$?; sleep 60"
 check "read only: no key for limits" sees '^F1Help F3Search F4Filter F5Tree F6Sort F10Quit'
@@ -103,7 +106,8 @@ key l
 check "read only" sees 'read only'
 key q
 check "leaves, too" sees '^status 0'
-TERM=nonsense tmux kill-server
+tmux kill-server
+server=3
 tmux new-session -d "TERM=nonsense '$m' top other; echo status \$?; sleep 60"
 check "unknown terminal" sees 'nonsense: unknown terminal'
 kill $run
