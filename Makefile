@@ -251,10 +251,8 @@ compile_commands.json: Makefile
 		--arg c '$(CC) $(BASE) $(SHIM) -c '"$$f" \
 		'{directory: $$d, file: $$f, command: $$c}'; done | jq -s . >$@
 
-VERSION := 0.1.0
+VERSION := $(shell sed -n 's/^.define MT_VERSION "\(.*\)"/\1/p' tools/cmd.h)
 SHARE    = $(DESTDIR)$(PREFIX)/share
-
-$(B)/tools/main.o: BASE += -DMT_VERSION='"$(VERSION)"'
 
 # Manuals, and what is made for shells and compilers.
 install-more: all

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define MT_VERSION "0.1.0"
+
 /* Exit statuses. */
 enum {
 	CMD_OK = 0,
