@@ -21,6 +21,7 @@
 
 #include "core/atomic.h"
 #include "tools/cmd.h"
+#include "tools/explain.h"
 #include "tools/find.h"
 #include "tools/reap.h"
 #include "tools/view.h"
@@ -51,6 +52,7 @@ static const char keys[] =
 	"  F          stay on the row when it moves\n"
 	"  F9 l       set a limit of the group: max=512M, high=75%, low=0 ...\n"
 	"  e          explain: what of a process is in memory (p first)\n"
+	"  c          coverage: how much of what is in memory is known\n"
 	"  v          what happened at limits\n"
 	"  Space      look now\n"
 	"  F10 q      leave\n"
@@ -76,6 +78,7 @@ struct top {
 	uint32_t first;  /* at the top of the table */
 	char search[64];
 	char message[256];
+	char coverage[64]; /* when it was asked for */
 };
 
 enum { PLAIN, TITLE, HEAD, CHOSEN, WARN, ALARM, KEYS };
@@ -265,6 +268,8 @@ static void draw(struct top *top)
 	}
 	keep_in_sight(top);
 	view_title(&top->view, line, sizeof(line));
+	snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s",
+		 top->coverage);
 	put(top, 0, TITLE, line);
 	put_bar(top, 1);
 	view_rates(&top->view, line, sizeof(line));
@@ -451,6 +456,47 @@ static void explain(struct top *top)
 		show_output(top, argv);
 }
 
+/* Of all living processes together: what they have in memory, and what of it
+ * is known.  Only when it is asked for, as it costs them something. */
+static void look_at_coverage(struct top *top)
+{
+	const struct model *model = &top->view.model;
+	double known = 0;
+	double all = 0;
+
+	for (uint32_t i = 0; i < model->nr_processes; i++) {
+		struct explain one = { .model = model,
+				       .process = &model->processes[i] };
+
+		if (one.process->alive &&
+		    load_relaxed(&one.process->record.pid_ns) ==
+			    model->pid_ns &&
+		    !explain_process(&one)) {
+			known += explain_coverage(&one) * (double)one.resident;
+			all += (double)one.resident;
+		}
+		explain_free(&one);
+	}
+	if (all > 0)
+		snprintf(top->coverage, sizeof(top->coverage),
+			 "  coverage %.1f%%", known * 100 / all);
+	else
+		say(top, "nobody is there");
+}
+
+static void ask_for_coverage(struct top *top)
+{
+	char answer[4] = "";
+
+	if (ask(top,
+		"reads smaps of all: each waits some ms for each GB, if it "
+		"maps "
+		"meanwhile.  y? ",
+		answer, sizeof(answer)) &&
+	    (answer[0] == 'y' || answer[0] == 'Y'))
+		look_at_coverage(top);
+}
+
 static void set_limit(struct top *top)
 {
 	static char change[64];
@@ -626,6 +672,9 @@ static bool take_key(struct top *top, int key)
 		break;
 	case 'e':
 		explain(top);
+		break;
+	case 'c':
+		ask_for_coverage(top);
 		break;
 	case 'v': {
 		char *argv[] = { "memtally", "events", top->name, NULL };

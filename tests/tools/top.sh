@@ -73,6 +73,10 @@ check "limit: done" sees '^Total .* max 200\.0M'
 check "limit: really" equal "$("$m" get live:/ max)" $((200 << 20))
 key F9 max=12Q Enter
 check "limit: refused" sees '12Q: not a size'
+tmux resize-window -x 140 -y 24
+key c y Enter
+check "coverage" sees '^memtally top - live .*  coverage (99\.[0-9]|100\.0)%$'
+tmux resize-window -x 80 -y 24
 key h
 check "help" sees '^Keys'
 key q
