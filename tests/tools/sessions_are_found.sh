@@ -124,10 +124,10 @@ fi
 
 # Processes of another pid namespace can't be asked after, alive or dead.
 if unshare -fp true 2>/dev/null; then
+	mkfifo "$work/apart.stop"
 	"$m" run -n apart -s none -- unshare -fp --kill-child sh -c '
 		: >"$0.ready"; read -r _ <"$0.stop"' "$work/apart" &
 	run=$!
-	mkfifo "$work/apart.stop"
 	await test -e "$work/apart.ready"
 	check "apart and alive: live" is apart live
 	check "apart and alive: gc leaves it" equal "$("$m" gc | grep apart)" ""
